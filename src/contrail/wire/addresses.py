@@ -1,4 +1,4 @@
-"""Which of a host's addresses others reach it by. Nothing is sent to find out."""
+"""Finds the address by which others reach this host, without sending anything."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _is_host(host: str) -> bool:
 
 
 def _encoded_bytes(host: str) -> int:
-    """How long a name is to a resolver, which refuses what it cannot encode."""
+    """How long a name is to a resolver, which refuses a name that it cannot encode."""
     try:
         return len(host.encode("idna"))
     except UnicodeError:

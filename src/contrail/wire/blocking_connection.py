@@ -1,4 +1,4 @@
-"""A connection without an event loop, for whoever does nothing but ask and wait.
+"""A connection without an event loop, for a caller that does nothing but ask and wait.
 
 Requests may be sent ahead: answers come with the number of their request, in any order. A
 connection belongs to one thread at a time, and to the process that made it.
@@ -48,14 +48,14 @@ class BlockingConnection:
         tls: ssl.SSLContext | None = None,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     ) -> None:
-        """Raises ``CallFailed`` when nobody is to be reached there, or its TLS is not trusted."""
+        """Raises ``CallFailed`` when no peer answers at the address, or its TLS is not trusted."""
         self.address = address
         self.is_closed = False
         self._socket = _connected(address, tls, connect_timeout_ms)
         self._timeout_s = connect_timeout_ms / 1000
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
-        # What has arrived and is not taken yet.
+        # Bytes that have arrived and are not taken yet.
         self._start = self._end = 0
         self._opaque = 0
 
@@ -83,7 +83,7 @@ class BlockingConnection:
         return self._opaque
 
     def send_frames(self, frames: bytes) -> None:
-        """Send requests that are frames already, several at once if need be.
+        """Send requests that are frames already, one or several in one write.
 
         Raises:
             CallFailed: the connection is broken; it is closed now.
@@ -97,7 +97,7 @@ class BlockingConnection:
         """The next answer; a request of the peer is passed over, for nobody here can serve it.
 
         Raises:
-            CallTimedOut: no bytes came for so long; the connection is closed now.
+            CallTimedOut: no bytes came for the timeout; the connection is closed now.
             CallFailed: it broke, or the peer writes no frames; it is closed now.
         """
         while True:

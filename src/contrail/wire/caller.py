@@ -38,7 +38,7 @@ class Caller:
         self.language = language
         self.pauses_slow_peers = False
         self.intake: Intake | None = None
-        # A caller asked for all that it reads.
+        # A caller asked for every answer that it reads.
         self.request_room = self.piece_bytes_max = self.read_bytes_max = sys.maxsize
         self.tick_is_due = False
         self._client_tls = tls
@@ -107,7 +107,7 @@ class Caller:
     def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._connecting.pop(address, None)
         if not task.cancelled():
-            # Whoever asked may have been cancelled: nobody else is to complain.
+            # The caller may have been cancelled: asyncio must not complain of an unread exception.
             task.exception()
 
     async def _connect(self, address: str) -> Connection:
@@ -127,7 +127,7 @@ class Caller:
         self._connections[address] = connection
         return connection
 
-    # What connections ask for.
+    # The calls of connections.
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder:
         return FrameDecoder(
@@ -152,7 +152,7 @@ class Caller:
         raise AssertionError("a caller reads as much as there is")
 
     def grows(self, connection: Connection, byte_count: int) -> None:
-        """Whom we ask may answer as much as a frame holds."""
+        """A peer that we ask may answer with as many bytes as a frame holds."""
 
     def wants_flush(self, connection: Connection) -> None:
         self._to_flush.append(connection)

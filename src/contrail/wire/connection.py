@@ -1,6 +1,6 @@
 """One TCP connection: bytes to frames, frames to bytes, and requests in both directions.
 
-Frames are handed to the service as they arrive; what is to be written collects in a list and
+Frames are handed to the service as they arrive; bytes to be written collect in a list and
 leaves with one write per tick, because a write per answer costs several times the rest of the
 work. Everything runs on the event loop's thread.
 """
@@ -41,7 +41,7 @@ _OPAQUE_MASK = 0x7FFFFFFF
 # From this size on handing over several pieces costs less than joining them.
 _LARGE_PART_BYTES = 16 << 10
 _TIMER_RESOLUTION_S = 0.001
-# More than a connection may have waiting at once.
+# More than a connection may have waiting at a time.
 _PUT_OFF_MAX = 32_768
 _FEW = 2
 
@@ -64,17 +64,17 @@ class Run(Protocol):
 
 
 Read = Frames | Run | bytes
-"""What a connection has sent at once; bytes are whole frames that nobody has looked into yet."""
+"""One read of a connection; bytes are whole frames that are not decoded yet."""
 
 
 class Hub(Protocol):
-    """What a connection needs of its owner: a server or a caller."""
+    """The owner of a connection, a server or a caller, as the connection sees it."""
 
     limits: Limits
     now_s: float
-    # What our own requests call the language they come from.
+    # The language that our own requests carry.
     language: str
-    # Whether nothing is read from a peer that does not read. Only a server may do so: were both
+    # Whether a peer that does not read is not read either. Only a server may do this: were both
     # ends to wait for the other to read, neither would.
     pauses_slow_peers: bool
     tls_mode: TlsMode
@@ -88,7 +88,7 @@ class Hub(Protocol):
     piece_bytes_max: int
     # A connection that gave as much is not read again before the next turn.
     read_bytes_max: int
-    # Whether a tick follows what is ready now.
+    # Whether a tick follows the reads of this turn.
     tick_is_due: bool
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
@@ -97,7 +97,7 @@ class Hub(Protocol):
     def waits(self, connection: Connection) -> None: ...
     def read_enough(self, connection: Connection) -> None: ...
     def grows(self, connection: Connection, byte_count: int) -> None:
-        """So many bytes came that complete no frame."""
+        """``byte_count`` bytes came that complete no frame."""
         ...
 
     def wants_flush(self, connection: Connection) -> None: ...
@@ -105,7 +105,7 @@ class Hub(Protocol):
 
 
 class _Call(NamedTuple):
-    """Who waits for an answer, and until when."""
+    """The caller that waits for an answer, and until when."""
 
     future: asyncio.Future[ReceivedResponse]
     deadline_s: float
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
         self._put_off_s: dict[int, float] = {}
         # The number of the request that a handler has now, until it is answered.
         self.in_hand: int | None = None
-        # What the service keeps of this peer; wire itself never looks at it.
+        # The service's own data of this peer; wire itself never looks at it.
         self.at_hand: Any = None
 
     # Called by the event loop.
@@ -237,7 +237,7 @@ class Connection(asyncio.Protocol):
         decoder = self._decoder
         assert decoder is not None
         if self._is_in_line:
-            # It is not read meanwhile, but for what the event loop had read already.
+            # The connection is not read meanwhile, but for bytes that the event loop had already.
             decoder.put_behind(data)
             return
         has_begun = False
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
                 self.close("internal_error")
                 return
             if consumed:
-                # What is pending now, if anything, has just begun.
+                # A frame that is pending now, if any, has just begun.
                 self.frame_s = now_s
                 self.has_sent_a_frame = True
                 if consumed == byte_count or self.is_closed:
@@ -297,27 +297,32 @@ class Connection(asyncio.Protocol):
             self._hub.waits(self)
 
     def wait_again(self, data: bytes) -> None:
-        """Let requests that were handed over wait for another turn; what was read later follows."""
+        """Let requests that were handed over wait for another turn, in front of later reads."""
         self._wait_in_line(data)
 
-    def wait_decoded(self, read: Read) -> None:
-        """Let what was handed over wait for another turn, in front of what was not."""
+    def frames_of(self, read: Read) -> Frames:
+        """The frames of what was handed over in whichever form."""
         assert self._decoder is not None
         if isinstance(read, bytes):
             read = self._decoder.whole(read)
-        self._decoder.wait_again(read if isinstance(read, list) else read.frames())
+        return read if isinstance(read, list) else read.frames()
+
+    def wait_decoded(self, read: Read) -> None:
+        """Let frames that were handed over wait for another turn, in front of the others."""
+        assert self._decoder is not None
+        self._decoder.wait_again(self.frames_of(read))
         self._wait_in_line(b"")
 
     def wait_first(self, frames: Frames) -> None:
-        """Let the last of what was handed over wait, in front of everything else that waits."""
+        """Let the last frames that were handed over wait, in front of all others that wait."""
         assert self._decoder is not None
         self._decoder.wait_first(frames)
         self._wait_in_line(b"")
 
     def take_turn(self, count_max: int) -> Frames:
-        """The next piece of the requests that wait, at most so many.
+        """The next piece of the requests that wait, at most ``count_max``.
 
-        Also of a peer that is gone: what it sent last counts.
+        Also of a peer that is gone: its last requests count.
         """
         decoder = self._decoder
         assert decoder is not None
@@ -348,7 +353,7 @@ class Connection(asyncio.Protocol):
         return self._is_in_line
 
     def leave_line(self) -> None:
-        """Nothing of what waits is served."""
+        """Drop all requests that wait: none of them is served."""
         assert self._decoder is not None
         self._decoder.forget_rest()
 
@@ -441,7 +446,7 @@ class Connection(asyncio.Protocol):
     # Sending.
 
     def put_off(self, request: Request) -> None:
-        """The request is going to be answered later, unless its handler has done so itself."""
+        """The request is going to be answered later, unless its handler has answered it already."""
         times = self.times
         if times is None or self.in_hand != request.opaque or not times.follows(request):
             return
@@ -493,7 +498,7 @@ class Connection(asyncio.Protocol):
             self._out.append(frames)
             self._out_bytes += len(frames)
 
-    def send_at_once(self, frames: bytes) -> None:
+    def send_now(self, frames: bytes) -> None:
         """Write whole frames now, unless others wait to leave before them.
 
         For the one answer of a tick: the end of the tick has nothing to join it with.
@@ -507,7 +512,7 @@ class Connection(asyncio.Protocol):
         try:
             transport.write(frames)
         except Exception:
-            # Whoever answers many must not stop at one.
+            # A handler that answers many peers must not stop at one.
             _log.exception("the answer to %s could not be sent", self.address)
             self.abort("internal_error")
 
@@ -523,7 +528,7 @@ class Connection(asyncio.Protocol):
         try:
             self.flush()
         except Exception:
-            # Whoever answers many must not stop at one.
+            # A handler that answers many peers must not stop at one.
             _log.exception("the answers to %s could not be sent", self.address)
             self.abort("internal_error")
 
@@ -535,7 +540,7 @@ class Connection(asyncio.Protocol):
         try:
             self._transport.writelines(parts)  # type: ignore[union-attr]
         except Exception:
-            # Whoever answers many must not stop at one.
+            # A handler that answers many peers must not stop at one.
             _log.exception("the answers to %s could not be sent", self.address)
             self.abort("internal_error")
 
@@ -546,7 +551,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_choked(self) -> bool:
-        """Whether so much is on its way to the peer that it should not ask for more."""
+        """Whether the peer has left too many bytes unread to ask for more."""
         return self._out_bytes > self._hub.limits.write_bytes_max or self.slow_since_s is not None
 
     def flush(self) -> None:
@@ -575,11 +580,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def queued_bytes(self) -> int:
-        """What waits for the end of the tick."""
+        """The bytes that wait for the end of the tick."""
         return self._out_bytes
 
     async def writable(self) -> None:
-        """Return once the peer has caught up with what was sent, or is gone."""
+        """Return once the peer has read enough of its answers, or is gone."""
         if self.slow_since_s is None or self.is_closed:
             return
         if self._until_writable is None:
@@ -662,7 +667,7 @@ class Connection(asyncio.Protocol):
         self._close_if_retired()
 
     def answered(self, response: ReceivedResponse) -> bool:
-        """Wake who waits for this answer; False when nobody does any more."""
+        """Wake the caller that waits for this answer; False when no caller does any more."""
         call = self._calls.pop(response.opaque, None)
         if self._is_retired:
             self._close_if_retired()
@@ -677,7 +682,7 @@ class Connection(asyncio.Protocol):
         return self._next_opaque
 
     def retire(self, reason: str) -> None:
-        """Close as soon as nobody waits for an answer any more; nothing new is to be asked."""
+        """Close as soon as no caller waits for an answer any more; nothing new is to be asked."""
         self._is_retired = True
         self.close_reason = reason
         self._close_if_retired()
@@ -737,7 +742,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close without waiting for what could not be sent."""
+        """Close without waiting for bytes that could not be sent."""
         self.close_reason = self.close_reason or reason
         self.is_closed = True
         if self._transport is not None:

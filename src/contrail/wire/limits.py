@@ -1,4 +1,4 @@
-"""What one connection and one server may take: every bound has a name here."""
+"""The bounds of one connection and of one server: every bound has a name here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PENDING_PART = 8
 
 
 def pending_share() -> int:
-    """What unfinished frames may take: an eighth of our memory, at most a gigabyte."""
+    """The bytes that unfinished frames may take: an eighth of our memory, at most a gigabyte."""
     return min(_PENDING_BYTES_MAX, memory_bytes() // _PENDING_PART)
 
 
@@ -28,21 +28,21 @@ class Limits:
     # Of all connections together: unfinished frames beyond it are not read on.
     pending_bytes_max: int = field(default_factory=pending_share)
     write_bytes_max: int = 8 << 20
-    # Of one turn of the event loop: requests of one connection, and of all that wait for it.
+    # In one turn of the event loop: requests of one connection, and of all connections that wait.
     # Most cost some 3 to 40 µs, so a turn of all takes some 3 to 40 ms.
     turn_requests_of_one_max: int = 64
     turn_requests_max: int = 1024
     # Others cost milliseconds: an SQL92 expression of 2.8 kB some 6 ms, a lock of 1,024 queues 7.
-    # Requests are handed over in pieces of so many bytes; a larger one is a piece of its own.
+    # Requests are handed over in pieces of this many bytes; a larger request is a piece of its own.
     piece_bytes_max: int = 4096
     # A piece ends by time as well, behind the request that took too long.
     piece_handling_s: float = 0.002
-    # After so long the requests that are left wait for the next turn; rows of sends do not count.
+    # After this time the requests that are left wait for the next turn; rows of sends do not count.
     turn_handling_s: float = 0.01
     # A connection whose requests took as long lately is served after those that take little.
     costly_s: float = 0.005
-    # A connection that gave as much is not read again in the same turn. It is what the event loop
-    # reads at once; unbounded, it reads a busy connection 32 times before it looks at another.
+    # A connection that sent this many bytes is not read again in the same turn. The loop reads as
+    # many in one go; unbounded, it reads a busy connection 32 times before it reads another.
     turn_bytes_max: int = 256_000
 
     first_frame_s: float = 10.0

@@ -1,4 +1,4 @@
-"""What a handler sees of the connection a request came in on."""
+"""A request's connection, as handlers see it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Peer(Protocol):
 
     @property
     def is_choked(self) -> bool:
-        """Whether so much is on its way to the peer that it should get no more now."""
+        """Whether the peer has left too many bytes unread to get more now."""
         ...
 
     def reply(self, request: Request, response: Response) -> None:
@@ -74,6 +74,6 @@ class Peer(Protocol):
 
 
 class Handler(Protocol):
-    """Answers one request code; raises ``RequestRejected`` for what must be refused."""
+    """Answers one request code; raises ``RequestRejected`` to refuse a request."""
 
     def __call__(self, request: Request, peer: Peer) -> Answer: ...

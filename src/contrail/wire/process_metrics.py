@@ -30,7 +30,7 @@ METRICS: tuple[Metric, ...] = (CPU, STARTED, VIRTUAL, RESIDENT, OPEN_FDS, MAX_FD
 
 
 async def process_lines(labels: Labels) -> str:
-    """The families of this process; what the system does not tell is left out."""
+    """The families of this process, without those that the system has no figures for."""
     figures = await asyncio.to_thread(process_figures)
     lines = [_family(labels, metric, value) for metric, value in _values(figures)]
     lines.append(_family(labels, BUILD, 1, build_labels()))

@@ -1,6 +1,6 @@
-"""How long requests took, by request code, answer and outcome: what ``rpc_latency`` shows.
+"""How long requests took, by request code, answer and outcome: the metric ``rpc_latency``.
 
-A tick answers most of what arrived in it, so one look at the clock counts for a whole run of sends.
+A tick answers most of its requests, so one look at the clock counts for a whole run of sends.
 A request that is answered later is remembered by its connection until then.
 """
 
@@ -16,14 +16,14 @@ from contrail.protocol.command import FLAG_ONE_WAY, Request, Response
 
 BOUNDS_MS = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
 _HELD = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-# They are answered in runs, and timed by whoever does so.
+# Handlers of runs answer these codes, and time them.
 _SENDS = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
 
 
 class RequestKind(NamedTuple):
-    """What requests are counted by."""
+    """The labels that requests are counted by."""
 
     code: int
     response_code: int
@@ -36,7 +36,7 @@ _ONE_WAY_SENT = RequestKind(RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, F
 
 
 class RequestTimes:
-    """Counts answered requests. ``arrived_s`` is when what is being worked on came in."""
+    """Counts answered requests. ``arrived_s`` is the arrival of the requests at work now."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """``now_s`` is the clock that ``arrived_s`` is read from: one that only goes forward."""
@@ -51,7 +51,10 @@ class RequestTimes:
     def answered_sends(
         self, counts: Mapping[int, int], response_code: int, arrived_s: float
     ) -> None:
-        """Sends were answered together; ``counts`` are those of ``kernels.count_codes``."""
+        """Sends were answered together.
+
+        Keys of ``counts`` are twice the request code, and one more for one-way sends.
+        """
         elapsed_ms = (self._now_s() - arrived_s) * 1000
         known = self._counts
         for key, count in counts.items():
@@ -60,8 +63,8 @@ class RequestTimes:
             row[bisect_left(BOUNDS_MS, elapsed_ms)] += count
             row[-1] += elapsed_ms * count
 
-    def answered_plain(self, count: int, two_way_count: int, arrived_s: float) -> None:
-        """As ``answered_sends``, for plain ones that went well."""
+    def answered_rows(self, count: int, two_way_count: int, arrived_s: float) -> None:
+        """As ``answered_sends``, for rows that went well."""
         elapsed_ms = (self._now_s() - arrived_s) * 1000
         if two_way_count:
             row = self._counts.get(_TWO_WAY_SENT) or self._row_of(_TWO_WAY_SENT)
@@ -70,22 +73,14 @@ class RequestTimes:
         if count > two_way_count:
             self._note(_ONE_WAY_SENT, elapsed_ms, count - two_way_count)
 
-    def answered_pulls(self, counts: dict[int, int]) -> None:
-        """Pulls of this tick, by code, were answered with messages."""
-        if not counts:
-            return
-        elapsed_ms = (self._now_s() - self.arrived_s) * 1000
-        for code, count in counts.items():
-            self._note(_pulled(code), elapsed_ms, count)
-
-    def refused_pulls(self, counts: Mapping[tuple[int, int], int]) -> None:
-        """Pulls of this tick were refused, by request code and response code."""
+    def answered_pulls(self, counts: Mapping[tuple[int, int], int]) -> None:
+        """Pulls of this tick were answered, by request code and response code."""
         elapsed_ms = (self._now_s() - self.arrived_s) * 1000
         for (code, response_code), count in counts.items():
             self._note(RequestKind(code, response_code, False, False), elapsed_ms, count)
 
     def row_of_pulls(self, code: int) -> list[float]:
-        """Where pulls that find messages are counted, for who does so often.
+        """The counters of pulls that find messages, for handlers that count often.
 
         The first number counts those that took no more than the first bound, the last one sums up
         their milliseconds.
@@ -94,7 +89,7 @@ class RequestTimes:
         return self._counts.get(kind) or self._row_of(kind)
 
     def note_pulls(self, code: int, elapsed_ms: float, count: int) -> None:
-        """So many pulls found messages, in so much time."""
+        """Count ``count`` pulls that found messages after ``elapsed_ms``."""
         self._note(_pulled(code), elapsed_ms, count)
 
     def answered(self, request: Request, response: Response, since_s: float | None) -> None:

@@ -1,4 +1,4 @@
-"""From a request code to its handler: who may ask, and what an exception is answered with."""
+"""From a request code to its handler: which ports may ask, and how exceptions are answered."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RequestRouter:
         self.counts: Counter[str] = Counter()
 
     def handle(self, request: Request, peer: Connection) -> None:
-        """Answer one request, now or later; whatever happens, the peer learns of it."""
+        """Answer one request, now or later; the peer learns of every failure."""
         peer.in_hand = request.opaque
         response = self._outcome(request, peer, None)
         if response is not None:
@@ -53,7 +53,7 @@ class RequestRouter:
             self.counts[f"rejected_{response_code}"] += count
 
     def finish(self, request: Request, peer: Peer, work: Callable[[], Answer]) -> None:
-        """Answer a request that was put off with what ``work`` returns, or with its error."""
+        """Answer a request that was put off with the result of ``work``, or with its error."""
         response = self._outcome(request, peer, work)
         if response is not None:
             peer.reply(request, response)
@@ -84,15 +84,27 @@ class RequestRouter:
             )
         return None if answer is LATER else answer  # type: ignore[return-value]
 
+    def turns_away(self, version: int) -> bool:
+        """Whether a client of this version is told now that the server goes away."""
+        return self.is_going_away and version > GO_AWAY_VERSION
+
+    def room_of(self, peer: Peer) -> int:
+        """How many more requests of a peer may be unanswered."""
+        return self._in_flight_count_max - peer.in_flight_count
+
+    def no_room(self) -> RequestRejected:
+        """The refusal of a request that finds no such room."""
+        count = self._in_flight_count_max
+        return RequestRejected(
+            ResponseCode.SYSTEM_BUSY,
+            f"{count} requests of this connection are unanswered: no more are taken",
+        )
+
     def _admit(self, request: Request, peer: Connection) -> None:
-        if self.is_going_away and request.version > GO_AWAY_VERSION:
+        if self.turns_away(request.version):
             raise RequestRejected(ResponseCode.GO_AWAY, "this server is shutting down: reconnect")
-        if peer.in_flight_count >= self._in_flight_count_max:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_BUSY,
-                f"{peer.in_flight_count} requests of this connection are unanswered: "
-                f"at most {self._in_flight_count_max} are taken",
-            )
+        if self.room_of(peer) <= 0:
+            raise self.no_room()
         if not peer.is_this_host:
             self._admit_stranger(request, peer)
 

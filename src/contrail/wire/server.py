@@ -25,7 +25,7 @@ from contrail.wire.turns import Turns
 _log = logging.getLogger(__name__)
 
 _SWEEP_S = 1.0
-# What arrives so soon after a tick may have been waiting for its end.
+# A read this soon after a tick may have been waiting for the tick's end.
 FOLLOWS_S = 0.005
 _BACKLOG = 1024
 _FREE_PAIR_TRIES = 100
@@ -33,23 +33,23 @@ FAST_PORT_DISTANCE = 2
 
 
 Arrived = tuple[Connection, Read, bool]
-"""A connection, what it sent at once, and whether that may join a run with those of others."""
+"""A connection, its read, and whether the read may join a run with those of others."""
 
 
 class Service(Protocol):
-    """What a server is for. All calls come from the event loop's thread."""
+    """The requests' side of a server. All calls come from the event loop's thread."""
 
     def take_runs(self, arrived: list[Arrived], at: int) -> int:
         """Take entries from ``at`` on that may join a run; returns the first left alone.
 
-        Those that are bytes may be replaced by what they are.
+        Entries that are bytes may be replaced by their frames.
         """
         ...
 
-    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+    def take_before_tick(self, peer: Connection, frames: Frames) -> Frames:
         """Take the first frames of a connection that need no tick; returns those behind them.
 
-        Nothing else waits for the next tick. What is taken is answered by ``send_parts``.
+        Nothing else waits for the next tick. Taken frames are answered by ``send_parts``.
         """
         ...
 
@@ -132,11 +132,11 @@ class Server:
         self.decodes_all = decodes_all
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
-        # Whoever wants requests timed sets it before the first connection comes.
+        # An owner that wants requests timed sets it before the first connection comes.
         self.times: RequestTimes | None = None
         self.now_s = 0.0
         self._per_address: Counter[str] = Counter()
-        # What waits for the next tick.
+        # Reads that wait for the next tick.
         self.arrivals: list[Arrived] = []
         # Set by a service that looks at reads before they are decoded; see ``Hub``.
         self.intake: Intake | None = None
@@ -149,17 +149,17 @@ class Server:
         self.read_bytes_max = self.limits.turn_bytes_max
         self._to_read_on: list[Connection] = []
         self._to_flush: list[Connection] = []
-        # Whether something waits for the next tick, or may do so.
+        # Whether reads wait for the next tick, or may do so.
         self.tick_is_due = False
         self.monotonic_s = time.monotonic
-        # When the last tick ended, and how long it took, while that matters to what arrives.
+        # When the last tick ended, and how long it took, while that matters to reads that arrive.
         self.ended_s = self.took_s = 0.0
         self._first_arrival_s = 0.0
         # How long the first frame of this tick has waited, as far as can be told.
         self.waited_s = 0.0
         self._is_stopping = False
         self._holding = False
-        # What unfinished frames have, or more: it is counted anew when this says too much.
+        # The bytes of unfinished frames, or more: counted anew when this says too much.
         self._pending_bytes = 0
         self._listeners: list[asyncio.Server] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -187,7 +187,7 @@ class Server:
         if self._sweeper is None:
             self._sweeper = loop.create_task(self._sweep_forever(), name="wire-sweep")
 
-    # What connections ask for.
+    # The calls of connections.
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder:
         return FrameDecoder(
@@ -228,14 +228,14 @@ class Server:
                 self.took_s = 0.0
             self._first_arrival_s = now_s - self.took_s / 2
             if not may_join:
-                read = self._taken_at_once(connection, read)
+                read = self._taken_before_tick(connection, read)
                 if not read:
                     return
             self.schedule_tick()
         self.arrivals.append((connection, read, may_join))
 
-    def _taken_at_once(self, connection: Connection, read: Read) -> Read:
-        """What of frames that came first is left for the tick."""
+    def _taken_before_tick(self, connection: Connection, read: Read) -> Read:
+        """Offer a read's first frames to the service; returns the frames left for the tick."""
         if not isinstance(read, list) or self._turns.is_over:
             return read
         arrived_s = self._first_arrival_s
@@ -244,7 +244,7 @@ class Server:
         if self.times is not None:
             self.times.arrived_s = arrived_s
         try:
-            return self._service.take_at_once(connection, read)
+            return self._service.take_before_tick(connection, read)
         except Exception:
             _log.exception("the frames of %s were not served", connection.address)
             connection.close("internal_error")
@@ -295,21 +295,21 @@ class Server:
             self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
-        """What is asked for during a tick is still done in it; frames come between ticks only."""
+        """Work that is asked for during a tick is done in it; frames come between ticks only."""
         began_s = self.monotonic_s()
         self.waited_s = began_s - self._first_arrival_s if self.arrivals else 0.0
         if self.times is not None:
             self.times.arrived_s = began_s - self.waited_s
         arrived, self.arrivals = self.arrivals, []
         try:
-            # Also of a peer that has gone meanwhile: what it sent last may be one-way.
+            # Also of a peer that has gone meanwhile: its last requests may be one-way.
             if arrived:
                 self._hand_over(arrived)
             if self._turns.waiting_count:
                 self._serve_waiting(began_s)
             self._service.end_of_tick()
         finally:
-            # Whatever went wrong, answers that are ready must leave.
+            # After every failure, answers that are ready must leave.
             self.tick_is_due = False
             self.request_room = self._turns.begin()
             if self._to_read_on:
@@ -323,7 +323,7 @@ class Server:
             self.took_s = ended_s - began_s
 
     def _hand_over(self, arrived: list[Arrived]) -> None:
-        """What goes wrong with one connection's frames must not take the others' answers along."""
+        """A failure of one connection's frames must not take the others' answers along."""
         service, turns, at = self._service, self._turns, 0
         while at < len(arrived):
             connection, read, may_join = arrived[at]
@@ -331,7 +331,8 @@ class Server:
                 try:
                     left_at = service.take_runs(arrived, at)
                 except Exception:
-                    # Which of them were taken cannot be told: all learn that nothing is certain.
+                    # The service may have taken some of the frames: their connections end, because
+                    # no outcome is certain.
                     _log.exception("the runs of %d reads were not served", len(arrived) - at)
                     for waiting, _, _ in arrived[at:]:
                         waiting.close("internal_error")
@@ -339,7 +340,7 @@ class Server:
                 if left_at > at:
                     at = left_at
                     continue
-                # It may have been replaced by what it is.
+                # Its bytes may have been replaced by their frames.
                 read = arrived[at][1]
             elif turns.is_over:
                 arrived, at = self._put_off(arrived, at), 0
@@ -367,13 +368,17 @@ class Server:
     def _wait_with_later(
         self, connection: Connection, read: Read, arrived: list[Arrived], at: int
     ) -> None:
-        """Let frames wait for a turn, and behind them all later ones of the same connection."""
-        connection.wait_decoded(read)
-        connection.in_line_since_s = self._first_arrival_s
+        """Let frames wait for a turn, and behind them all later ones of the same connection.
+
+        Requests of this connection that were put off stand behind these runs in the line.
+        """
+        frames = connection.frames_of(read)
         for index in range(at, len(arrived)):
             if arrived[index][0] is connection and arrived[index][1]:
-                connection.wait_decoded(arrived[index][1])
+                frames = [*frames, *connection.frames_of(arrived[index][1])]
                 arrived[index] = (connection, [], False)
+        connection.wait_first(frames)
+        connection.in_line_since_s = self._first_arrival_s
 
     def _put_off(self, arrived: list[Arrived], at: int) -> list[Arrived]:
         """Let requests from ``at`` on wait for another turn; returns the runs that need not.
@@ -397,8 +402,8 @@ class Server:
     ) -> bool:
         """Let a run that the service did not take wait for turns, each a bounded number.
 
-        What was read of this connection later, from ``at`` on, waits behind it. False when that
-        was decoded already.
+        Later reads of this connection, from ``at`` on, wait behind it. False when they
+        were decoded already.
         """
         if connection.is_in_line:
             return False
@@ -471,7 +476,7 @@ class Server:
             self.sweep()
 
     def sweep(self) -> None:
-        """Close who is idle, slow or half-hearted; hold back reading when too much is pending."""
+        """Close peers that are idle, slow or unfinished; stop reading when too much is pending."""
         pending = 0
         for connection in list(self.connections):
             pending += connection.pending_bytes
@@ -501,7 +506,7 @@ class Server:
         if connection.is_shaking_hands and now_s - connection.opened_s > limits.tls_handshake_s:
             return "tls_handshake_timeout"
         if connection.is_in_line:
-            # It is not read until its requests were served.
+            # The connection is not read until its requests were served.
             return None
         if connection.pending_bytes and now_s - connection.frame_s > limits.partial_frame_s:
             return "partial_frame_timeout"
@@ -512,7 +517,7 @@ class Server:
         return None
 
     def _hold_back(self, too_much: bool) -> None:
-        """Also who begins a frame while others are held back is held at the next sweep."""
+        """A peer that begins a frame while others are held back is held at the next sweep, too."""
         if not too_much and not self._holding:
             return
         self.counts["held_back"] += too_much and not self._holding
@@ -571,17 +576,36 @@ def bind_pair(address: str, port: int) -> tuple[socket.socket, socket.socket]:
     Raises:
         ConfigError: one of them cannot be bound.
     """
+    main, fast = bind_together(address, port, (-FAST_PORT_DISTANCE,))
+    return main, fast
+
+
+def bind_together(address: str, port: int, distances: tuple[int, ...]) -> list[socket.socket]:
+    """A port and those at ``distances`` from it; ``port`` 0 finds free ones.
+
+    Raises:
+        ConfigError: one of them cannot be bound.
+    """
     if port:
-        main = bind(address, port)
-        try:
-            return main, bind(address, port - FAST_PORT_DISTANCE)
-        except ConfigError:
-            main.close()
-            raise
+        return _bind_beside(bind(address, port), address, distances)
     for _ in range(_FREE_PAIR_TRIES):
         main = bind(address, 0)
         try:
-            return main, bind(address, main.getsockname()[1] - FAST_PORT_DISTANCE)
+            return _bind_beside(main, address, distances)
         except ConfigError:
-            main.close()
-    raise ConfigError(f"{address} has no two free ports that are {FAST_PORT_DISTANCE} apart")
+            continue
+    raise ConfigError(f"{address} has no free ports that are {distances} apart from another")
+
+
+def _bind_beside(
+    main: socket.socket, address: str, distances: tuple[int, ...]
+) -> list[socket.socket]:
+    bound = [main]
+    try:
+        for distance in distances:
+            bound.append(bind(address, main.getsockname()[1] + distance))
+    except ConfigError:
+        for one in bound:
+            one.close()
+        raise
+    return bound

@@ -1,4 +1,4 @@
-"""Settings that every server has: TLS, and what is said about names that mean nothing here."""
+"""Settings that every server has: TLS, and the warnings about names that mean nothing here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def with_listen_address(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_allowed(properties: Mapping[str, str], refusals: Refusals) -> None:
-    """Refuse what a server must not be started without having.
+    """Refuse properties that ask for a protection which this server does not have.
 
     Raises:
         ConfigError: a property asks for something that is not there.

@@ -25,14 +25,14 @@ ASKERS_MAX = 1000
 Steps = Generator[None, None, Response]
 Begin = Callable[[Request, Peer], Steps]
 Reply = Callable[[Request, Peer, Callable[[], Answer]], None]
-"""Replies to a request with what a function returns, or with the error that it raises."""
+"""Replies to a request with the value that a function returns, or the error that it raises."""
 
 
 InSlices = Callable[[Begin], Handler]
 
 
 def in_one_go(begin: Begin) -> Handler:
-    """The handler of such a request for a server that serves nothing else meanwhile."""
+    """The handler of a sliced request for a server that serves nothing else meanwhile."""
 
     def handle(request: Request, peer: Peer) -> Answer:
         steps = begin(request, peer)
@@ -58,7 +58,7 @@ class SlicedRun:
 
 
 class SlicedRequests:
-    """Carries such requests out. Belongs to the event loop's thread."""
+    """Carries sliced requests out. Belongs to the event loop's thread."""
 
     def __init__(self, loop: LaterCalls, *, rows_per_turn: int = ROWS_PER_TURN) -> None:
         self._rows_per_turn = rows_per_turn
@@ -172,7 +172,7 @@ class SlicedRequests:
             self._reply(request, peer, outcome)
 
     def close(self) -> None:
-        """Answer what is under way: the server stops."""
+        """Answer the requests that are under way: the server stops."""
         self._is_closed = True
         for run in list(self._running.values()):
             self._end(run, raises(server_stops()))

@@ -1,8 +1,8 @@
 """A page or two of text over HTTP: for metrics that are scraped and health that is asked.
 
 Only GET, one request per connection, heads and waits bounded. Text is sent in pieces as it is made,
-and whoever makes it gives way to the event loop in between. Who only keeps a connection open, or
-does not read, makes room for who comes: health can be asked at any time.
+and their source gives way to the event loop in between. A client that only keeps a connection open,
+or does not read, makes room for new ones: health can be asked at any time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Page(NamedTuple):
 
     content_type: str
     pieces: Callable[[], AsyncIterator[str]]
-    # Costs nothing to make, so as many as are asked for are made at a time.
+    # The health text costs nothing to make: no bound on how many are made at a time.
     is_cheap: bool = False
 
 
@@ -80,7 +80,7 @@ class TextEndpoint:
         return self.port
 
     async def stop(self) -> None:
-        """Close the port and break off what is being sent."""
+        """Close the port and break off the texts that are being sent."""
         if self._server is None:
             return
         self._server.close()
@@ -102,7 +102,7 @@ class TextEndpoint:
             _log.debug("a scrape was broken off: %r", error)
         finally:
             self._serving.discard(task)
-            # Who was served has closed already. A mere close would wait for the peer to read.
+            # A client that was served has closed already. A mere close would wait for its reading.
             writer.transport.abort()
 
     async def _serve(
@@ -130,7 +130,7 @@ class TextEndpoint:
         self.counts["served"] += 1
 
     def _make_room(self) -> None:
-        """Break off whoever waits longest if there are too many."""
+        """Break off the client that waits longest if there are too many."""
         if len(self._serving) <= CONNECTIONS_MAX:
             return
         longest = next(iter(self._waiting), None)
@@ -188,7 +188,7 @@ class TextEndpoint:
 async def open_metrics(
     pieces: Callable[[], AsyncIterator[str]], *, address: str, port: int
 ) -> TextEndpoint | None:
-    """Serve metrics, and ``/healthz`` for who only wants an answer; None if the port is taken.
+    """Serve metrics, and ``/healthz`` for mere liveness; None if the port is taken.
 
     A server goes on without metrics: several may run on one machine, and only one has the port.
     """

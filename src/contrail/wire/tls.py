@@ -15,10 +15,12 @@ from contrail.errors import ConfigError, RemoteProtocolError
 # The first byte of a handshake. As a frame's first byte it would mean more than 16 MiB.
 HANDSHAKE_BYTE = 0x16
 _READ_BYTES = 256 << 10
+_CERTIFICATE_BEGIN = "-----BEGIN CERTIFICATE-----"
+_CERTIFICATE_END = "-----END CERTIFICATE-----"
 
 
 class TlsMode(StrEnum):
-    """What is done with a first byte that begins a handshake, and with one that does not."""
+    """How a server treats a first byte that begins a handshake, and one that does not."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -47,6 +49,14 @@ class TlsFiles:
         self._stamps = stamps
         self.context = self._load()
         return True
+
+    def certificate_der(self) -> bytes:
+        """The server's own certificate in binary form, as peers see it."""
+        text = self._certificate.read_text(encoding="ascii", errors="replace")
+        begin, end = text.find(_CERTIFICATE_BEGIN), text.find(_CERTIFICATE_END)
+        if begin < 0 or end < 0:
+            raise ConfigError(f"{self._certificate} holds no certificate in PEM form")
+        return ssl.PEM_cert_to_DER_cert(text[begin : end + len(_CERTIFICATE_END)])
 
     def _read_stamps(self) -> list[tuple[int, int]]:
         paths = [self._certificate, self._key, self._client_authority]
@@ -119,5 +129,5 @@ class TlsSession:
         return self._outgoing.read()
 
     def to_send(self) -> bytes:
-        """What the session itself wants to send: handshake messages and alerts."""
+        """The bytes that the session itself wants to send: handshake messages and alerts."""
         return self._outgoing.read()

@@ -1,6 +1,6 @@
 """How much of each connection is handled in one turn of the event loop.
 
-Requests are taken from a read until the turn's room is used up; what is left of a connection's
+Requests are taken from a read until the turn's room is used up; the rest of a connection's
 bytes waits, undecoded and in order, and the connection is not read meanwhile. Each turn then takes
 some requests of every connection that waits. Connections with few requests that have just begun to
 wait come first: one with a single request is not kept waiting by those that have sent hundreds.
@@ -28,14 +28,14 @@ from contrail.wire.limits import Limits
 _FRESH_IN_A_ROW = 3
 
 _HALF_LIFE_S = 1.0
-# What takes less is not counted: most requests do.
+# Requests that take less are not counted: most do.
 _CHEAP_S = 0.0003
 
 C = TypeVar("C")
 
 
 class Costs:
-    """How long the requests of one connection took lately: what is a second old counts half."""
+    """How long the requests of one connection took lately: a second halves what was counted."""
 
     __slots__ = ("_lately_s", "_noted_s")
 
@@ -44,7 +44,7 @@ class Costs:
         self._noted_s = 0.0
 
     def note(self, handling_s: float, now_s: float) -> None:
-        """Requests were handled for so long until now."""
+        """Count requests that were handled for ``handling_s`` until now."""
         if handling_s >= _CHEAP_S:
             self._lately_s = self._left(now_s) + handling_s
             self._noted_s = now_s
@@ -76,13 +76,13 @@ class Turns(Generic[C]):
         self.waiting_count = 0
 
     def share(self, connection_count: int) -> int:
-        """How many requests of each of so many connections one turn handles."""
+        """How many requests of each of ``connection_count`` connections one turn handles."""
         return max(1, min(self._one_max, self._all_max // max(connection_count, 1)))
 
     # Before the tick of a turn.
 
     def took(self, request_count: int) -> int:
-        """So many requests were taken from a read; returns how many the next read may give."""
+        """Count requests taken from a read; returns how many the next read may give."""
         self._left -= request_count
         return max(0, min(self._one_max, self._left))
 
@@ -95,7 +95,7 @@ class Turns(Generic[C]):
     # In the tick of a turn.
 
     def spend(self, handling_s: float) -> None:
-        """Requests were handled for so long."""
+        """Count requests that were handled for ``handling_s``."""
         self._spent_s += handling_s
 
     @property

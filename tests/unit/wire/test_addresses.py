@@ -1,4 +1,4 @@
-"""Which addresses only this host reaches, which stand for all, and which are none."""
+"""Addresses that only this host reaches, that stand for all, and that are none."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("address", BAD)
-def test_what_nobody_can_connect_to_is_no_address(address: str) -> None:
+def test_a_text_that_nobody_can_connect_to_is_no_address(address: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         split_address(address)
 

@@ -13,7 +13,7 @@ from contrail.wire.caller import Caller
 @pytest.mark.parametrize(
     "address", ["", "host", ":1", "host:", "host:-1", "host:65536", "host:x", "a..b:1"]
 )
-def test_what_is_no_address_is_refused_by_name(address: str) -> None:
+def test_a_text_that_is_no_address_is_refused_by_name(address: str) -> None:
     async def call() -> None:
         caller = Caller()
         try:
@@ -28,7 +28,7 @@ def test_what_is_no_address_is_refused_by_name(address: str) -> None:
 @pytest.mark.parametrize(
     "error", [UnicodeError("label empty"), OverflowError("port"), ValueError("nul"), TimeoutError()]
 )
-def test_what_a_resolver_refuses_is_a_failed_call(
+def test_a_name_that_the_resolver_refuses_is_a_failed_call(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def call() -> None:

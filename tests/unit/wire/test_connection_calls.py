@@ -50,7 +50,7 @@ def test_a_lone_request_leaves_at_once_and_others_with_the_end_of_the_tick() -> 
     run(work())
 
 
-def test_answers_wake_who_asked_in_any_order() -> None:
+def test_answers_wake_their_callers_in_any_order() -> None:
     async def work() -> None:
         connection, _ = connected()
         first, second = ask(connection), ask(connection)
@@ -157,7 +157,7 @@ def test_a_caller_goes_on_reading_from_a_server_that_does_not_read() -> None:
     run(work())
 
 
-def test_who_waits_to_write_hears_of_the_end() -> None:
+def test_a_task_that_waits_to_write_hears_of_the_end() -> None:
     async def work() -> None:
         connection, transport = connected()
         connection.pause_writing()

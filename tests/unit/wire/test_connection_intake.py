@@ -1,4 +1,4 @@
-"""What a connection does with reads that its hub takes before they are decoded."""
+"""Reads of a connection that its hub takes before they are decoded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from contrail.protocol.command import Request, encode_request
 from contrail.wire.connection import Connection
 from contrail.wire.server import Server
-from tests.fakes.transports import EchoService, FakeTransport, connected
+from tests.fakes.transports import EchoService, FakeTransport, connected, still
 
 
 class Setting:
@@ -17,7 +17,7 @@ class Setting:
 
     def __init__(self) -> None:
         self.service = EchoService()
-        self.server = Server(self.service)
+        self.server = still(Server(self.service))
         self.server.intake = self.take
         self.connection = Connection(self.server)
         self.transport = FakeTransport()
@@ -27,7 +27,7 @@ class Setting:
     def take(self, peer: Connection, data: bytes) -> int:
         assert peer is self.connection
         self.asked.append(data)
-        if not data.startswith(b"quick"):
+        if not data.startswith(b"rapid"):
             return 0
         peer.write_parts([b"the ", memoryview(b"answer")])
         return 5
@@ -38,19 +38,19 @@ REQUEST = encode_request(Request(34, 7, {}))
 
 def test_a_read_that_is_taken_as_a_whole_is_not_decoded() -> None:
     setting = Setting()
-    setting.connection.data_received(b"quick")
+    setting.connection.data_received(b"rapid")
     assert b"".join(setting.transport.written) == b"the answer"
     assert setting.connection.has_sent_a_frame
     assert not setting.server.arrivals
 
 
 @pytest.mark.proves("broker.fast.one-gate")
-def test_what_follows_takes_the_way_of_all_frames() -> None:
+def test_frames_behind_a_run_take_the_way_of_all_frames() -> None:
     setting = Setting()
-    setting.connection.data_received(b"quick" + REQUEST[:9])
+    setting.connection.data_received(b"rapid" + REQUEST[:9])
     assert setting.connection.pending_bytes == 9
     setting.connection.data_received(REQUEST[9:20])
-    assert setting.asked == [b"quick" + REQUEST[:9]], "in the middle of a frame nobody is asked"
+    assert setting.asked == [b"rapid" + REQUEST[:9]], "in the middle of a frame nobody is asked"
     setting.connection.data_received(REQUEST[20:])
     assert setting.asked[1:] == [REQUEST], "what is taken begins with a frame"
     assert len(setting.server.arrivals) == 1
@@ -70,7 +70,7 @@ def test_nobody_is_asked_while_requests_wait_for_their_turn() -> None:
 def test_written_parts_do_not_overtake_what_waits_to_leave() -> None:
     setting = Setting()
     setting.connection.send_whole(b"earlier ")
-    setting.connection.data_received(b"quick")
+    setting.connection.data_received(b"rapid")
     assert not setting.transport.written
     setting.connection.flush()
     assert b"".join(setting.transport.written) == b"earlier the answer"
@@ -90,7 +90,7 @@ def test_an_answer_that_cannot_be_written_ends_the_connection() -> None:
         raise RuntimeError("the transport is broken")
 
     setting.transport.writelines = fail  # type: ignore[method-assign]
-    setting.connection.data_received(b"quick" + REQUEST)
+    setting.connection.data_received(b"rapid" + REQUEST)
     assert setting.connection.is_closed
     assert not setting.server.arrivals
 

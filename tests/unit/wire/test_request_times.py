@@ -56,7 +56,7 @@ def test_a_pull_that_was_put_off_was_held() -> None:
     assert not kinds[1].is_held
 
 
-def test_nobody_follows_what_nobody_answers_or_what_is_answered_in_runs() -> None:
+def test_one_way_requests_and_requests_answered_in_runs_are_not_followed() -> None:
     times = RequestTimes(Watch())
     assert times.follows(Request(RequestCode.PULL_MESSAGE, 1, {}))
     assert not times.follows(Request(RequestCode.PULL_MESSAGE, 1, {}, b"", FLAG_ONE_WAY))
@@ -76,6 +76,6 @@ def test_pulls_of_a_tick_are_counted_together() -> None:
     times = RequestTimes(Watch())
     times.answered_pulls({})
     assert rows(times) == {}
-    times.answered_pulls({RequestCode.PULL_MESSAGE: 3})
+    times.answered_pulls({(RequestCode.PULL_MESSAGE, ResponseCode.SUCCESS): 3})
     ((kind, (counts, _)),) = rows(times).items()
     assert (request_name(kind.code), sum(counts)) == ("pull_message", 3)

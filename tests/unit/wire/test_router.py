@@ -1,4 +1,4 @@
-"""Who may ask what, and what an exception is answered with."""
+"""The codes that each port may ask, and how exceptions are answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contrail.wire.peer import LATER, Answer, Peer
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.router import RequestRouter, code_class, parse_networks
 from contrail.wire.server import Server
-from tests.fakes.transports import EchoService, FakeTransport, connected
+from tests.fakes.transports import EchoService, FakeTransport, connected, still
 
 DATA, CLUSTER = RequestCode.PULL_MESSAGE, RequestCode.REGISTER_BROKER
 READ_ADMIN, WRITE_ADMIN = RequestCode.GET_BROKER_CONFIG, RequestCode.UPDATE_BROKER_CONFIG
@@ -25,7 +25,7 @@ def served(request: Request, peer: Peer) -> Answer:
 
 
 def peer_at(address: str = "127.0.0.1") -> tuple[Connection, FakeTransport]:
-    return connected(Server(EchoService()), address)
+    return connected(still(Server(EchoService())), address)
 
 
 def asked(
@@ -173,7 +173,7 @@ def test_a_request_that_is_put_off_is_remembered_until_it_is_answered() -> None:
 def test_a_request_that_its_handler_answers_itself_is_not_remembered() -> None:
     def answer_all(request: Request, peer: Peer) -> Answer:
         peer.reply(request, Response())
-        # What was appended wakes others of the same connection.
+        # An append wakes other requests of the same connection.
         peer.reply(Request(DATA, 1000 + request.opaque, {}), Response())
         return LATER
 

@@ -19,7 +19,7 @@ from contrail.protocol.frames import Frames
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.server import Arrived, Server
-from tests.fakes.transports import EchoService, FakeTransport, connected
+from tests.fakes.transports import EchoService, FakeTransport, connected, still
 from tests.unit.kernels.frame_material import BREAKERS, frame
 
 LIMITS = Limits(
@@ -39,7 +39,7 @@ class Bench:
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.service = EchoService()
-        self.server = Server(self.service, limits=limits)
+        self.server = still(Server(self.service, limits=limits))
 
     def connected(
         self, address: str = "127.0.0.1", port: int = 50_001
@@ -71,7 +71,7 @@ class QuickService(EchoService):
 
     is_broken = False
 
-    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+    def take_before_tick(self, peer: Connection, frames: Frames) -> Frames:
         if self.is_broken:
             raise RuntimeError("this service has a bug")
         at = 0
@@ -85,8 +85,8 @@ def remarks(transport: FakeTransport) -> list[str | None]:
     return [answer.remark for answer in transport.frames()]
 
 
-def test_what_needs_no_tick_is_answered_without_one() -> None:
-    server = Server(service := QuickService(), limits=LIMITS)
+def test_frames_that_need_no_tick_are_answered_without_one() -> None:
+    server = still(Server(service := QuickService(), limits=LIMITS))
     connection, transport = connected(server, "127.0.0.1", 50_001)
     quick = encode_request(Request(12, 1, {}, b""))
     connection.data_received(quick * 2)
@@ -100,10 +100,10 @@ def test_what_needs_no_tick_is_answered_without_one() -> None:
     assert remarks(transport) == ["at once"] * 3 + [None] * 3
 
 
-def test_what_goes_wrong_without_a_tick_closes_that_connection_only(
+def test_a_failure_without_a_tick_closes_that_connection_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    server = Server(service := QuickService(), limits=LIMITS)
+    server = still(Server(service := QuickService(), limits=LIMITS))
     connection, _ = connected(server, "127.0.0.1", 50_001)
     other, other_transport = connected(server, "127.0.0.1", 50_002)
     service.is_broken = True
@@ -200,12 +200,12 @@ def test_an_unasked_answer_is_left_to_the_service(bench: Bench) -> None:
     assert connection.answered(found) is False
 
 
-# What breaks framing.
+# Bytes that break framing.
 
 
 @pytest.mark.proves("wire.server.framing-bounds")
 @pytest.mark.parametrize(("name", "data"), BREAKERS.items(), ids=BREAKERS.keys())
-def test_what_is_no_frame_closes_the_connection_with_a_counted_reason(
+def test_bytes_that_are_no_frame_close_the_connection_with_a_counted_reason(
     bench: Bench, name: str, data: bytes
 ) -> None:
     reason = name.partition(" ")[0]
@@ -271,7 +271,7 @@ def test_strangers_are_capped_by_address_and_this_host_is_not(bench: Bench) -> N
         ("203.0.113.11", False),
     ],
 )
-def test_who_is_of_this_host(bench: Bench, address: str, is_this_host: bool) -> None:
+def test_peers_of_this_host_are_told_apart(bench: Bench, address: str, is_this_host: bool) -> None:
     assert bench.connected(address)[0].is_this_host is is_this_host
 
 
@@ -279,7 +279,7 @@ def test_who_is_of_this_host(bench: Bench, address: str, is_this_host: bool) -> 
 
 
 @pytest.mark.proves("wire.server.slow-peers")
-def test_who_never_sends_a_frame_is_closed_after_ten_seconds(bench: Bench) -> None:
+def test_a_peer_without_a_frame_is_closed_after_ten_seconds(bench: Bench) -> None:
     connection, transport = bench.connected()
     bench.at(9)
     connection.data_received(PING[:6])
@@ -330,7 +330,9 @@ def test_a_peer_that_sends_now_and_then_is_not_idle(bench: Bench) -> None:
 
 
 @pytest.mark.proves("wire.server.slow-peers")
-def test_who_does_not_read_its_answers_is_not_read_and_closed_in_the_end(bench: Bench) -> None:
+def test_a_peer_that_does_not_read_its_answers_is_not_read_and_closed_in_the_end(
+    bench: Bench,
+) -> None:
     connection, transport = bench.connected()
     assert transport.write_bytes_max == 8 << 20
     connection.data_received(PING)
@@ -357,7 +359,7 @@ def test_reading_stops_while_unfinished_frames_hold_too_much(bench: Bench) -> No
     opened[0][0].data_received(large[:1200])
     bench.at(1)
     assert [transport.is_reading_paused for _, transport in opened] == [True, False, False]
-    # Who begins a frame while others are held back is held back too.
+    # A peer that begins a frame while others are held back is held back too.
     opened[1][0].data_received(large[:10])
     bench.at(2)
     assert [transport.is_reading_paused for _, transport in opened] == [True, True, False]

@@ -1,4 +1,4 @@
-"""Whose requests a turn of the loop handles, and how many: counted, without sockets or time."""
+"""How many requests of which connections a turn of the loop handles, without sockets or time."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Counting(EchoService):
         super().__init__()
         self.handled: dict[Connection, list[int]] = {}
         self.turn: dict[Connection, int] = {}
-        self.takes_at_once = False
+        self.takes_before_tick = False
         # The clock that handling requests sets forward, and by how much each of them does.
         self.now_s = 100.0
         self.cost_s = 0.0
         self.pieces: list[int] = []
 
-    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
-        if not self.takes_at_once:
+    def take_before_tick(self, peer: Connection, frames: Frames) -> Frames:
+        if not self.takes_before_tick:
             return frames
         self.received(peer, frames, math.inf)
         return []
@@ -122,7 +122,7 @@ def test_all_connections_together_have_a_bounded_number_handled() -> None:
     for connection, _ in flood:
         connection.data_received(requests(20))
     for counts in room.turns():
-        # What was taken from reads, and what waited.
+        # Frames taken from reads, and frames that waited.
         assert sum(counts.values()) <= 2 * ALL
         assert max(counts.values()) <= 2 * ONE
     assert all(room.service.handled[one] == [*range(20)] for one, _ in flood)
@@ -154,7 +154,7 @@ def test_connections_that_wait_go_on_beside_a_stream_of_new_ones() -> None:
     assert room.service.handled[old] == [*range(30)]
 
 
-def test_what_a_peer_sent_before_it_closed_is_handled_in_order() -> None:
+def test_frames_of_a_peer_that_closed_are_handled_in_order() -> None:
     room = Room()
     [(connection, transport)] = room.connected(1)
     one_way = [Request(34, number, {}, b"x", FLAG_ONE_WAY) for number in range(50)]
@@ -198,7 +198,7 @@ def test_a_service_that_fails_serves_nothing_more_of_the_connection() -> None:
 
 def test_requests_answered_without_a_tick_are_bounded_too() -> None:
     room = Room()
-    room.service.takes_at_once = True
+    room.service.takes_before_tick = True
     flood = room.connected(30)
     for connection, _ in flood:
         connection.data_received(requests(20))
@@ -211,7 +211,7 @@ def test_requests_answered_without_a_tick_are_bounded_too() -> None:
 
 def test_requests_answered_without_a_tick_end_with_the_time_of_a_turn() -> None:
     room = Room()
-    room.service.takes_at_once = True
+    room.service.takes_before_tick = True
     room.service.cost_s = 0.006
     flood = room.connected(30)
     for connection, _ in flood:
@@ -270,7 +270,7 @@ def test_connections_whose_requests_took_long_stand_behind_the_others() -> None:
 
 
 @pytest.mark.proves("wire.fairness.turns")
-def test_what_a_connection_sends_while_its_requests_wait_stays_in_order() -> None:
+def test_frames_that_come_while_requests_wait_stay_in_order() -> None:
     room = Room()
     room.service.cost_s = 0.003
     [(busy, _), (other, _)] = room.connected(2)
@@ -514,7 +514,7 @@ def test_sends_behind_requests_that_wait_for_another_turn_wait_with_them() -> No
     mixed.data_received(send)
     mixed.data_received(send * 3)
     sender.data_received(send)
-    # What was received of a peer that is gone is handled as well.
+    # Frames of a peer that is gone are handled as well.
     transport.close()
     room.turns()
     assert [code for peer, code in order if peer is mixed] == [34, 310, 310, 310, 310]
@@ -532,3 +532,21 @@ def test_requests_that_wait_decoded_count_as_held_bytes_and_are_forgotten_with_a
     room.service.fails_for = third
     room.turns()
     assert third.is_closed and third.pending_bytes == 0
+
+
+@pytest.mark.proves("wire.fairness.turns")
+def test_a_run_whose_time_is_over_waits_in_front_of_requests_that_were_put_off() -> None:
+    room = Room()
+    room.service.cost_s = LIMITS.turn_handling_s * 2
+    (first, _), (second, _) = room.connected(2)
+
+    def sends(numbers: range) -> bytes:
+        return b"".join(encode_request(Request(310, n, send_fields("t"), b"x")) for n in numbers)
+
+    first.data_received(sends(range(2)))
+    first.data_received(sends(range(2, 3)))
+    second.data_received(sends(range(2)))
+    second.data_received(requests(1, first=2))
+    room.turns()
+    assert room.service.handled[first] == [0, 1, 2]
+    assert room.service.handled[second] == [0, 1, 2]
