@@ -18,6 +18,19 @@ class FastPath(StrEnum):
     OFF = "off"
 
 
+class BrokerRole(StrEnum):
+    """A broker's role among those that share its name; see ``ReplicationConfig``."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+    @property
+    def leads(self) -> bool:
+        """Whether a broker of this role takes messages."""
+        return self is not BrokerRole.SLAVE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Everything the broker room can be told. Each field names its RocketMQ property."""
@@ -25,6 +38,7 @@ class BrokerConfig:
     broker_name: str = setting("brokerName", "broker-a")
     cluster_name: str = setting("brokerClusterName", "DefaultCluster")
     broker_id: int = setting("brokerId", 0, lowest=0)
+    role: BrokerRole = setting("brokerRole", BrokerRole.ASYNC_MASTER)  # noqa: RUF009
     broker_ip: str = setting("brokerIP1", "127.0.0.1")
     listen_address: str = setting("listenAddress", "127.0.0.1")
     listen_port: int = setting("listenPort", 10911, lowest=0, highest=65535)
@@ -52,6 +66,7 @@ class BrokerConfig:
     property_filter: bool = setting("enablePropertyFilter", True)
     filter_support_retry: bool = setting("filterSupportRetry", False)
     lite_pull_enabled: bool = setting("litePullMessageEnable", True)
+    slave_read_enabled: bool = setting("slaveReadEnable", False)
     long_polling: bool = setting("longPollingEnable", True)
     short_polling_ms: int = setting("shortPollingTimeMills", 1000, lowest=1, highest=60000)
     notify_consumer_ids_changed: bool = setting("notifyConsumerIdsChangedEnable", True)
@@ -105,11 +120,7 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         require_sound(self)
         parse_labels("metricsLabel", self.metrics_labels)
-        if self.broker_id > 0:
-            raise ConfigError(
-                f"brokerId={self.broker_id} with brokerRole=ASYNC_MASTER is refused: a master has "
-                "brokerId=0, and there is no replication for a slave to take part in"
-            )
+        _require_id_of_role(self.broker_id, self.role)
         if self.dead_letter_perm % 2:
             raise ConfigError(
                 f"contrailDeadLetterPerm={self.dead_letter_perm} is refused: it must be 6 (read "
@@ -123,3 +134,16 @@ class BrokerConfig:
         for name, text in names.items():
             if not NAME_PATTERN.fullmatch(text):
                 raise ConfigError(f"{name}={text!r} may hold only letters, digits and % | _ -")
+
+
+def _require_id_of_role(broker_id: int, role: BrokerRole) -> None:
+    if role.leads and broker_id > 0:
+        raise ConfigError(
+            f"brokerId={broker_id} with brokerRole={role} is refused: a master has brokerId=0; "
+            "for a slave set brokerRole=SLAVE"
+        )
+    if not role.leads and broker_id == 0:
+        raise ConfigError(
+            "brokerId=0 with brokerRole=SLAVE is refused: 0 is the master's; give each slave of "
+            "a brokerName an id of its own, from 1 on"
+        )

@@ -33,7 +33,7 @@ class Family(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamiliesNeed:
-    """What the broker hands to these handlers."""
+    """The parts of the broker that these handlers get."""
 
     tables: Tables
     store: MessageStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from contrail.broker.handlers.held_pulls import HeldPulls
-from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.acknowledgements import EXPIRE_INTERVAL_MS, Acknowledgements
 from contrail.broker.services.group_changes import GroupChanges
 from contrail.broker.services.registration import Registration
 from contrail.broker.state.stats import BrokerStats
@@ -32,9 +32,7 @@ def register_jobs(
     settings = tables.settings
     schedule.every(lambda: store.tick_interval_ms, store.tick, name="store upkeep")
     schedule.every(
-        500,
-        lambda now_ms: acknowledgements.expire(clock.elapsed_ms()),
-        name="late flushes",
+        EXPIRE_INTERVAL_MS, lambda now_ms: acknowledgements.expire(), name="late flushes"
     )
     schedule.every(1000, stats.sample, name="statistics")
     schedule.every(1000, tables.persistence.flush_due, name="write tables")

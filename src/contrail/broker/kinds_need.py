@@ -1,14 +1,15 @@
-"""What the services behind the message kinds are made from."""
+"""The parts that the services behind the message kinds are made from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from contrail.broker.services.acknowledgements import DurableAnswers
+from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.send_admission import SendAdmission
+from contrail.broker.state.escaped import Escaped
 from contrail.broker.state.placement import TimerRules
 from contrail.broker.state.recall_seal import RecallSeal
 from contrail.broker.state.stats import BrokerStats
@@ -21,7 +22,7 @@ from contrail.store import MessageStore, StoreConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindsNeed:
-    """What the broker hands to its services."""
+    """The parts of the broker that its services get."""
 
     tables: Tables
     store: MessageStore
@@ -29,7 +30,7 @@ class KindsNeed:
     files: FileSystem
     admission: SendAdmission
     deliveries: Deliveries
-    answers: DurableAnswers
+    answers: Acknowledgements
     far_reads: FarReads
     stats: BrokerStats
     clock: Clock
@@ -38,6 +39,10 @@ class KindsNeed:
     timer_rules: TimerRules
     recall_seal: RecallSeal
     ways: Ways
+    # The messages that a slave handed to other brokers while the master was away.
+    escaped: Escaped
+    # Whether this broker delivers; a slave leaves that to its master.
+    leads: bool
     # Why sends are turned away now, if they are.
     busy_reason: Callable[[], str | None]
     # Has another tick come soon.

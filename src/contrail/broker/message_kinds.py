@@ -1,6 +1,6 @@
 """The services behind the message kinds, put together: retries, delays, transactions, replies.
 
-They share one way into the log (``Deliveries``) and one memory of what was delivered
+They share one way into the log (``Deliveries``) and one memory of deliveries
 (``DeliveryMemory``), and all of them run on the loop's thread.
 """
 
@@ -12,7 +12,13 @@ from contrail.broker.handlers.timers import TimerHandlers
 from contrail.broker.handlers.transactions import TransactionHandlers
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.services.delay_levels import DelayLevels
-from contrail.broker.services.delivery_memory import DeliveryMemory, recall_deliveries
+from contrail.broker.services.delivery_memory import (
+    DeliveryMemory,
+    begin_memory,
+    recall_deliveries,
+)
+from contrail.broker.services.escape_ledger import keep_escaped
+from contrail.broker.services.persistence import Keeping
 from contrail.broker.services.stored_tables import load_delay_cursors
 from contrail.broker.services.timers import Timers
 from contrail.broker.services.transaction_checks import HalfRetention, TransactionChecks
@@ -32,6 +38,8 @@ class MessageKinds:
     def __init__(self, need: KindsNeed) -> None:
         self._need = need
         tables, config = need.tables, need.store_config
+        self.escaped = need.escaped
+        keep_escaped(tables.persistence, self.escaped)
         self.delays = DelayLevels(
             need.store,
             need.deliveries,
@@ -61,14 +69,7 @@ class MessageKinds:
             address=need.address,
             store_host=need.store_host,
         )
-        self.timers = Timers(
-            need.store,
-            need.deliveries,
-            tables.persistence,
-            config=config,
-            files=need.files,
-            clock=need.clock,
-        )
+        self.timers = self.new_timers(tables.persistence)
         self._timer_handlers = TimerHandlers(
             self.timers,
             tables.topics,
@@ -83,9 +84,29 @@ class MessageKinds:
         self.open_transactions = OpenTransactions()
         self._wire_transactions(self.open_transactions)
         self.sinks = Sinks(need, self.transactions, self.open_transactions)
-        # Last of all: it speaks for the cursors that were written before it.
+        if need.leads:
+            self._keep_memory()
+
+    def new_timers(self, persistence: Keeping) -> Timers:
+        """The timers of this folder, to be filled from the log by ``recover``."""
+        need = self._need
+        return Timers(
+            need.store,
+            need.deliveries,
+            persistence,
+            config=need.store_config,
+            files=need.files,
+            clock=need.clock,
+        )
+
+    def _keep_memory(self) -> None:
+        """Last of all: it speaks for the cursors that were written before it.
+
+        A slave has no cursors: its master's deliveries stand in the log, to be found from where
+        the memory ends when the slave becomes a master.
+        """
         self._memory = DeliveryMemory(
-            tables.persistence,
+            self._need.tables.persistence,
             [
                 lambda: self.delays.durable_end,
                 lambda: self.timers.durable_end,
@@ -131,8 +152,14 @@ class MessageKinds:
         )
 
     def recover(self) -> None:
-        """Find out what was delivered before the last stop; may take long, so off the loop."""
+        """Learn which messages were delivered before the last stop; off the loop, it may take long.
+
+        A slave learns this when it starts as a master; until then it notes only where to begin.
+        """
         need = self._need
+        if not need.leads:
+            begin_memory(need.files, need.store_config.root, need.store)
+            return
         forgotten = (self.delays.forgotten_from, self.sinks.file.forgotten_from)
         delivered = recall_deliveries(
             need.files,
@@ -141,6 +168,8 @@ class MessageKinds:
             read_from=min((place for place in forgotten if place is not None), default=None),
             watch=self.sinks.file.take,
         )
+        self.escaped.forget_before(need.store.physical_min)
+        delivered.take_escaped(self.escaped.waited, self.escaped.halves)
         self.sinks.file.begin(delivered.physical_start)
         self.delays.recover(delivered)
         self.timers.recover(delivered)
@@ -157,7 +186,9 @@ class MessageKinds:
         return {code: handler for family in families for code, handler in family.table().items()}
 
     def register(self, schedule: Schedule) -> None:
-        """Have the services called when something may be due."""
+        """Have the services called when something may be due; a slave delivers nothing."""
+        if not self._need.leads:
+            return
         schedule.every(lambda: self.delays.interval_ms, self.delays.run, name="delay levels")
         schedule.every(lambda: self.timers.interval_ms, self.timers.run, name="timers")
         schedule.every(
@@ -189,5 +220,7 @@ class MessageKinds:
 
     def close_files(self) -> None:
         """Write down how far things are, once the log is durable; blocks."""
+        if not self._need.leads:
+            return
         self.transactions.keep_cursors()
         self.timers.close()

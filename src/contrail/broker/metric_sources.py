@@ -13,6 +13,7 @@ from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.ways import Ways
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
+from contrail.protocol.bodies.ha_status import HaStatus
 from contrail.store import MessageStore, StoreConfig
 from contrail.wire.request_times import RequestTimes
 
@@ -30,8 +31,9 @@ def broker_metrics(
     times: RequestTimes,
     clock: Clock,
     work_sizes: Callable[[], Mapping[str, int]],
+    replication: Callable[[], HaStatus | None],
 ) -> BrokerMetrics:
-    """The metrics of a broker whose parts are these."""
+    """The metrics of a broker with these parts."""
     lags = LagLooks(
         store,
         tables.consumer_offsets,
@@ -61,5 +63,6 @@ def broker_metrics(
             group_count=lambda: len(tables.groups.table.groups),
             is_system_topic=tables.topics.is_system,
             work_sizes=work_sizes,
+            replication=replication,
         )
     )

@@ -1,4 +1,4 @@
-"""Reads a broker's properties: RocketMQ's names, told apart by what they mean here."""
+"""Reads a broker's properties by RocketMQ's names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from contrail.broker.config import BrokerConfig
+from contrail.broker.replication_config import ReplicationConfig, read_replication_settings
 from contrail.errors import ConfigError
 from contrail.model.settings import moved_notes, names_of, read_settings
 from contrail.store import StoreConfig, apache_names
@@ -22,23 +23,31 @@ from contrail.wire.settings import (
 )
 from contrail.wire.tls import TlsFiles, TlsMode
 
-# Starting without what these ask for would be worse than not starting.
+# Starting without the protection that these settings ask for would be worse than not starting.
 _REFUSED: Refusals = {
-    "brokerRole": (frozenset({"slave", "sync_master"}), "there is no replication; run a master"),
     "aclEnable": (frozenset({"true"}), "there is no access control; bind to loopback instead"),
     "authenticationEnabled": (frozenset({"true"}), "there is no access control"),
     "authorizationEnabled": (frozenset({"true"}), "there is no access control"),
     "enableDLegerCommitLog": (frozenset({"true"}), "there are no Raft groups"),
     "enableControllerMode": (frozenset({"true"}), "there is no controller"),
-    "enableSlaveActingMaster": (frozenset({"true"}), "there is no replication"),
+    "haFlowControlEnable": (frozenset({"true"}), "replication is sent as fast as slaves take it"),
     "storeType": (
         frozenset({"defaultrocksdb", "rocksdb"}),
         "the RocksDB store cannot be read here; use the default store",
     ),
-    "duplicationEnable": (frozenset({"true"}), "there is no replication"),
+    "duplicationEnable": (
+        frozenset({"true"}),
+        "brokers do not copy logs by themselves; set brokerRole=SLAVE",
+    ),
 }
 
-_KNOWN = names_of(BrokerConfig) | apache_names() | TLS_NAMES | frozenset(_REFUSED)
+_KNOWN = (
+    names_of(BrokerConfig)
+    | names_of(ReplicationConfig)
+    | apache_names()
+    | TLS_NAMES
+    | frozenset(_REFUSED)
+)
 
 
 class BrokerSettings(NamedTuple):
@@ -50,6 +59,7 @@ class BrokerSettings(NamedTuple):
 
     broker: BrokerConfig
     store: StoreConfig
+    replication: ReplicationConfig
     tls_mode: TlsMode
     tls_files: TlsFiles | None
     notes: list[str]
@@ -70,13 +80,19 @@ def read_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
     require_addresses("namesrvAddr", broker.name_servers)
     parse_networks(broker.cluster_allow_list)
     store = StoreConfig.from_properties(properties)
+    replication = read_replication_settings(properties, broker)
     return BrokerSettings(
         broker=broker,
         store=store,
+        replication=replication,
         tls_mode=mode,
         tls_files=files,
         notes=unknown_notes(properties, _KNOWN),
-        moved=[*moved_notes(broker, properties), *moved_notes(store, properties)],
+        moved=[
+            *moved_notes(broker, properties),
+            *moved_notes(store, properties),
+            *moved_notes(replication, properties),
+        ],
     )
 
 

@@ -13,7 +13,7 @@ from contrail.runtime.schedule import Schedule
 
 
 class Sinks:
-    """What keeps rows from being stored twice, and commits those that were prepared."""
+    """The parts that store a sink's rows once, and commit prepared ones."""
 
     def __init__(
         self, need: KindsNeed, transactions: Transactions, table: OpenTransactions
@@ -26,6 +26,7 @@ class Sinks:
             root=need.store_config.root,
             retention_ms=lambda: tables.settings.config.sink_retention_ms,
             now_ms=clock.now_ms,
+            follows=not need.leads,
         )
         tables.topics.on_delete.append(self.file.forget_topic)
         sends = SinkSends(

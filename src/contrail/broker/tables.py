@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from contrail.broker.config import BrokerConfig
+from contrail.broker.replication_config import ReplicationConfig
 from contrail.broker.services.groups import Groups
 from contrail.broker.services.long_expressions import LongExpressions
 from contrail.broker.services.persistence import Persistence
+from contrail.broker.services.request_modes import RequestModes
 from contrail.broker.services.setting_changes import SettingChanges
 from contrail.broker.services.stored_tables import (
     keep_consumer_offsets,
@@ -31,6 +33,7 @@ from contrail.broker.state.producers import ProducerTable
 from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
+from contrail.model.settings import names_of
 from contrail.runtime.durable_changes import Done
 from contrail.runtime.files import FileSystem
 from contrail.store import CONSUMER_OFFSETS, StoreConfig, apache_names
@@ -66,6 +69,7 @@ class Tables:
     filters: FilterTable
     expressions: LongExpressions
     persistence: Persistence
+    request_modes: RequestModes
     producers: ProducerTable
     consumers: ConsumerTable
     locks: QueueLocks
@@ -82,13 +86,18 @@ class Tables:
         """
         root = store_config.root
         settings = load_settings(
-            files, root, config, fixed_names=apache_names(), now_ms=clock.now_ms()
+            files,
+            root,
+            config,
+            fixed_names=apache_names() | names_of(ReplicationConfig),
+            now_ms=clock.now_ms(),
         )
         batch_topics = BatchTopics()
         expressions = LongExpressions()
         filters = FilterTable(expressions.compile)
         load_filters(files, root, filters, clock.now_ms())
         consumers = ConsumerTable()
+        persistence = Persistence(root, files)
         tables = cls(
             settings=settings,
             setting_changes=SettingChanges(settings),
@@ -102,7 +111,8 @@ class Tables:
             consumer_offsets=load_consumer_offsets(files, root),
             filters=filters,
             expressions=expressions,
-            persistence=Persistence(root, files),
+            persistence=persistence,
+            request_modes=RequestModes(files, root, persistence),
             producers=ProducerTable(),
             consumers=consumers,
             locks=QueueLocks(consumers),

@@ -45,12 +45,12 @@ from contrail.wire.tls import TlsFiles, TlsMode
 _log = logging.getLogger(__name__)
 
 _TLS_RELOAD_INTERVAL_MS = 10_000
-# However far away the next job is: an injected clock may be moved at any time.
+# The longest wait for the next job: an injected clock may be moved at any time.
 _SCHEDULE_POLL_S_MAX = 1.0
 
 
 class NameServer:
-    """One NameServer. It talks to no other; brokers register with each."""
+    """One NameServer. NameServers do not call each other; brokers register with each."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class NameServer:
 
     @property
     def config(self) -> NameServerConfig:
-        """The settings as they are now."""
+        """The current settings."""
         return self._settings.config
 
     @property
@@ -137,7 +137,7 @@ class NameServer:
         )
 
     async def stop(self) -> None:
-        """Tell clients to go away, finish what is being written, close everything."""
+        """Tell clients to go away, finish the running file writes, close all connections."""
         self.router.is_going_away = True
         if self._ticker is not None:
             self._ticker.cancel()
@@ -150,19 +150,19 @@ class NameServer:
         self._sliced.close()
         await self.server.stop()
 
-    # What the server calls.
+    # Called by the server.
 
     def take_runs(self, arrived: list[Arrived], at: int) -> int:
-        """Nothing a NameServer is asked comes in runs."""
+        """No request to a NameServer joins a run."""
         return at
 
-    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
-        """Everything waits for its tick."""
+    def take_before_tick(self, peer: Connection, frames: Frames) -> Frames:
+        """Every request to a NameServer waits for the tick."""
         return frames
 
     def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
         if peer.is_closed:
-            # Whoever registers and goes must not stay in the routes.
+            # A broker that registered and closed its connection must not stay in the routes.
             return len(frames)
         for count, frame in enumerate(frames, start=1):
             if isinstance(frame, Request):
@@ -176,10 +176,10 @@ class NameServer:
         return len(frames)
 
     def end_of_tick(self) -> None:
-        """Every request was answered as it came."""
+        """Nothing is left to do: the handlers have answered every request of the tick."""
 
     def connection_opened(self, peer: Connection) -> None:
-        """A peer is nobody until it registers."""
+        """A peer is unknown until it registers."""
 
     def connection_closed(self, peer: Peer, reason: str = "") -> None:
         """A broker that loses its connection is out of all routes at once."""

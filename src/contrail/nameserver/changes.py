@@ -1,8 +1,8 @@
-"""Changes of the routes that are too large for one turn of the loop.
+"""Makes changes of the routes that are too large for one turn of the loop.
 
-A change goes through its rows a bounded number in a turn. Changes of one broker name are made one
-at a time in the order they came, and requests that came behind a change on its connection are
-served after it. A large registration is decoded by a thread before it takes its turns.
+A change handles a bounded number of rows in a turn. Changes of one broker name are made one at a
+time in the order of their requests, and requests that a connection sent after its change are
+served after it. A thread decodes a large registration before its first turn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contrail.runtime.turns import LaterCalls, TurnWork
 from contrail.wire.peer import LATER, Answer, Peer
 from contrail.wire.sliced_requests import Reply, Steps, raises, server_stops
 
-# A row costs 1 to 3 µs, so that a slice is over in less than a millisecond.
+# A row costs 1 to 3 µs, so a slice takes less than a millisecond.
 ROWS_PER_TURN = 256
 WAITING_COUNT_MAX = 10_000
 WAITING_BYTES_MAX = 64 << 20
@@ -29,7 +29,7 @@ HELD_PER_PEER_MAX = 256
 
 Begin = Callable[[], Steps]
 Prepare = Callable[[], Begin]
-"""Run by the thread; returns how the change begins on the loop."""
+"""Run by the thread; returns the function that begins the change on the loop."""
 
 
 class Worker(Protocol):
@@ -42,7 +42,7 @@ class Worker(Protocol):
 
 
 class RunningLoop:
-    """The loop that runs, for servers that are put together before one does."""
+    """The running event loop, for servers that are put together before it runs."""
 
     def call_soon(self, callback: Callable[[], object]) -> Any:
         return asyncio.get_running_loop().call_soon(callback)
@@ -52,7 +52,7 @@ class RunningLoop:
 
 
 class WorkerThread:
-    """Runs one piece of work after the other, and tells the loop of each."""
+    """Runs one piece of work after the other, and gives each outcome to the loop."""
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
@@ -72,10 +72,10 @@ Attempt = tuple[Begin | None, Exception | None]
 
 
 def _attempted(work: Prepare) -> Attempt:
-    """What the work returns, or its error without the frames it came through.
+    """The result of the work, or its error without traceback.
 
-    These hold what was decoded, and an error that is kept for later is part of a cycle that only
-    the collector ends.
+    The frames of a traceback hold the decoded registration, and an error that is kept for later
+    is part of a cycle that only the garbage collector frees.
     """
     try:
         return work(), None
@@ -98,7 +98,7 @@ def _tell(
 
 @dataclass(slots=True, eq=False)
 class _Change:
-    """One change; without a request it is one that no peer waits for."""
+    """One change; ``request`` is None if no peer waits for it."""
 
     broker_name: str
     begin: Begin | None
@@ -112,13 +112,13 @@ class _Change:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether its peer is gone, and the change with it."""
+        """Whether the change ends because its peer has closed the connection."""
         return self.ends_with_peer and self.peer is not None and self.peer.is_closed
 
 
 @dataclass(slots=True)
 class _Held:
-    """What a connection has sent behind a change that is not made yet."""
+    """The requests that a connection has sent after a change that is still being made."""
 
     change_count: int = 0
     requests: deque[Request] = field(default_factory=deque)
@@ -126,14 +126,14 @@ class _Held:
 
 
 class RouteChanges:
-    """Makes such changes. Belongs to the event loop's thread."""
+    """Makes large changes of routes. Belongs to the event loop's thread."""
 
     def __init__(self, loop: LaterCalls, worker: Worker) -> None:
         self._work = TurnWork(loop, steps_per_turn=ROWS_PER_TURN, steps_in_a_row=ROWS_PER_TURN // 4)
         self._worker = worker
         self._reply: Reply | None = None
         self._serve: Callable[[Request, Any], None] | None = None
-        # The first of a line is being made.
+        # The first change of each line is being made.
         self._lines: dict[str, deque[_Change]] = {}
         self._held: dict[Peer, _Held] = {}
         self._waiting_count = 0
@@ -141,11 +141,11 @@ class RouteChanges:
         self._is_closed = False
 
     def __len__(self) -> int:
-        """How many broker names have changes that are not made yet."""
+        """How many broker names have unfinished changes."""
         return len(self._lines)
 
     def replies_by(self, reply: Reply, serve: Callable[[Request, Any], None]) -> None:
-        """How requests are replied to later, and how those held back are served."""
+        """Set the functions that reply to requests later and that serve held requests."""
         self._reply = reply
         self._serve = serve
 
@@ -163,14 +163,14 @@ class RouteChanges:
     ) -> Answer:
         """Make a change of a broker's routes and answer the request with its outcome.
 
-        It begins with ``begin``, or with what ``prepare`` returns from the thread. One that
-        ``ends_with_peer`` goes no further once the connection is closed.
+        It begins with ``begin``, or with the function that ``prepare`` returns from the thread. A
+        change with ``ends_with_peer`` stops when the connection is closed.
         """
         change = _Change(broker_name, begin, prepare, request, peer, ends_with_peer)
         is_first = broker_name not in self._lines
         steps: Steps | None = None
         if is_first and begin is not None:
-            # Nearly always this is all.
+            # Nearly every change ends here.
             steps = begin()
             for _ in range(ROWS_PER_TURN):
                 try:
@@ -189,7 +189,7 @@ class RouteChanges:
         return LATER
 
     def clean(self, broker_name: str, rows: Iterator[None]) -> None:
-        """Go over these rows before any other change of the broker's that has not begun."""
+        """Clean these rows before any change of this broker that has not begun."""
         line = self._lines.get(broker_name)
         if line is not None:
             change = _Change(broker_name, lambda: _answered(rows))
@@ -211,9 +211,9 @@ class RouteChanges:
     def again_behind(
         self, broker_names: Iterable[str] | None, act: Callable[[str], object]
     ) -> None:
-        """Do a small thing, done just now, again behind changes that came before it.
+        """Repeat a small change after the earlier changes that are still being made.
 
-        ``broker_names`` is None for all.
+        ``broker_names`` is None for all brokers.
         """
         names = list(self._lines) if broker_names is None else broker_names
         for name in names:
@@ -240,7 +240,7 @@ class RouteChanges:
             self._end(change, raises(error))
             return
         change.begin = begin
-        # The rows of a broker that left meanwhile go first.
+        # First remove the rows of a broker that left meanwhile.
         if self._lines[change.broker_name][0] is change:
             self._start(change)
 
@@ -282,7 +282,7 @@ class RouteChanges:
     # Requests behind a change.
 
     def take(self, request: Request, peer: Peer) -> None:
-        """Serve a request, or hold it back until its connection's change is made."""
+        """Serve a request, or hold it until its connection's change is made."""
         assert self._serve is not None and self._reply is not None
         held = self._held.get(peer)
         if held is None:
@@ -344,12 +344,12 @@ class RouteChanges:
             self._work.add(self._served(peer, held))
 
     def _served(self, peer: Peer, held: _Held) -> Generator[None, None, None]:
-        """One request a step, until one of them is a change that takes its turns."""
+        """Serve one request a step, until one of them is a change that takes several turns."""
         assert self._serve is not None
         while held.requests and not held.change_count:
             request = held.requests.popleft()
             self._forget(request, peer)
-            # As for requests read from a closed connection: a broker that is gone stays out.
+            # As with requests read from a closed connection: a broker that left stays out.
             if not peer.is_closed:
                 self._serve(request, peer)
             yield
@@ -358,7 +358,7 @@ class RouteChanges:
             self._held.pop(peer, None)
 
     def close(self) -> None:
-        """Answer what is under way: the server stops."""
+        """Answer the requests that wait for changes: the server stops."""
         self._is_closed = True
         self._worker.close()
         for line in list(self._lines.values()):

@@ -23,7 +23,7 @@ def _config_store_path() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServerConfig:
-    """Everything the NameServer room can be told. Each field names its RocketMQ property.
+    """All settings of the NameServer room. Each field names its RocketMQ property.
 
     ``cluster_allow_list`` holds the networks, besides this host, whose brokers may register.
     """
@@ -48,7 +48,7 @@ class NameServerConfig:
     scan_interval_ms: int = setting(
         "scanNotActiveBrokerInterval", 5000, lowest=10, highest=_INT_MAX
     )
-    # A NameServer of Apache's has none; the names are those of its broker.
+    # Apache's NameServer has no such settings; the names are those of Apache's broker.
     metrics_exporter: MetricsExporter = setting(  # noqa: RUF009
         "metricsExporterType", MetricsExporter.PROM
     )
@@ -62,10 +62,10 @@ class NameServerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Read RocketMQ's property names; names that are not the NameServer's are left alone.
+        """Read RocketMQ's property names; names of no NameServer setting are skipped.
 
         Raises:
-            ConfigError: a value is not one of its setting's.
+            ConfigError: a value is not valid for its setting.
         """
         return read_settings(cls, properties)
 

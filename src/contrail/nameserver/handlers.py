@@ -39,9 +39,9 @@ KvChanges = DurableChanges[tuple[str, str], str]
 SettingsChanges = DurableChanges[str, str]
 """Texts of settings by name."""
 
-# From V4_9_4 on clients are sent routes in the strict style.
+# Clients from V4_9_4 on get routes in the strict style.
 _STRICT_ROUTE_VERSION = 401
-# Larger registrations are decoded by the thread; up to here it takes about a millisecond.
+# The thread decodes larger registrations; decoding this many bytes takes about a millisecond.
 DECODED_AT_ONCE_BYTES_MAX = 16 << 10
 # A compressed body holds some 15 times its size, and at most 200 times.
 INFLATED_AT_ONCE_BYTES_MAX = 512
@@ -50,7 +50,7 @@ _UNIT_SUB_FLAG = 2
 
 
 class RegistrationHandlers:
-    """What brokers tell: who they are, what they hold, that they live or leave."""
+    """Requests of brokers: registrations, single topics, heartbeats, unregistrations."""
 
     def __init__(
         self,
@@ -101,7 +101,17 @@ class RegistrationHandlers:
                 registration.broker_id,
                 registration.key.address,
                 registration.key.cluster,
-                "registered" if result.is_new else "ignored: its id has an owner of newer state",
+                "registered" if result.is_new else "ignored: the owner of its id has a newer state",
+            )
+        if result.displaced is not None:
+            _log.warning(
+                "broker %r (id %d) at %r takes the place of the one at %r, which is still "
+                "connected: no two brokers may have one name and id; stop one of them, or give it "
+                "another brokerId or brokerName",
+                registration.broker_name,
+                registration.broker_id,
+                registration.key.address,
+                result.displaced,
             )
         answer = {"haServerAddr": result.ha_address, "masterAddr": result.master_address}
         return Response(
@@ -161,7 +171,7 @@ class RegistrationHandlers:
 
 
 class RouteHandlers:
-    """Where topics are, and which brokers and topics there are at all."""
+    """Requests for routes, and for the lists of brokers and topics."""
 
     def __init__(
         self,
@@ -205,7 +215,7 @@ class RouteHandlers:
         route = self._route(topic)
         zone = fields.text("__ZONE_NAME", "").strip()
         if zone and fields.boolean("__ZONE_MODE"):
-            # RocketMQ rewrites the answer here, and loses the strict style in doing so.
+            # RocketMQ rewrites the answer here, and its new answer is not in the strict style.
             return Response(body=keep_zone(route, zone).encode())
         standard_only = fields.boolean("acceptStandardJsonOnly")
         strict = standard_only or request.version >= _STRICT_ROUTE_VERSION
@@ -258,7 +268,7 @@ class RouteHandlers:
         return (yield from self._topics_where(lambda brokers: not names.isdisjoint(brokers)))
 
     def handle_system_topics(self, request: Request, peer: Peer) -> Answer:
-        """Clusters and brokers have topics of their names; any broker knows the other ones."""
+        """The topics named like clusters and brokers; any broker knows the other system topics."""
         info = self._tables.cluster_info()
         topics = frozenset(info.clusters).union(*info.clusters.values())
         addresses = [a for b in info.brokers.values() for a in b.addresses.values()]
@@ -278,7 +288,7 @@ class RouteHandlers:
         return (yield from self._topics_flagged(lambda flag: flag & both == _UNIT_SUB_FLAG))
 
     def _topics_flagged(self, holds: Callable[[int], bool]) -> Steps:
-        """By system flag; brokers do not differ in it, so one is asked."""
+        """Topics by system flag. It is the same on all brokers of a topic, so one row decides."""
         return self._topics_where(lambda brokers: holds(next(iter(brokers.values())).sys_flag))
 
     def _topics_where(
@@ -316,7 +326,7 @@ class RouteHandlers:
 
 
 class KvHandlers:
-    """The KV table; a change is made, and answered, once it is durable."""
+    """Requests for the KV table; a change takes effect, and is answered, once it is durable."""
 
     def __init__(self, kv: KvTable, changes: KvChanges | None = None) -> None:
         self._kv = kv
@@ -366,7 +376,7 @@ class KvHandlers:
 
 
 class SettingsHandlers:
-    """The NameServer's own settings; only those of a closed list can be changed."""
+    """Requests for the NameServer's own settings; only those in a closed list can be changed."""
 
     def __init__(self, settings: RuntimeSettings, changes: SettingsChanges | None = None) -> None:
         self._settings = settings
@@ -455,7 +465,7 @@ def _require_enabled(is_enabled: bool, setting: str) -> None:
 
 
 class _SavedAnswer:
-    """The answer to a change: given when its file has it, or could not be written."""
+    """The answer to a change of a file: given once the file was written, or the write failed."""
 
     def __init__(self, request: Request, peer: Peer) -> None:
         self._request = request
@@ -466,7 +476,7 @@ class _SavedAnswer:
     def done(self, problem: Exception | None) -> None:
         response = Response()
         if problem is not None:
-            remark = f"nothing was changed, for it could not be saved: {problem}"
+            remark = f"nothing was changed, because the file could not be written: {problem}"
             response = Response(ResponseCode.SYSTEM_ERROR, remark)
         if self._is_late:
             self._peer.reply(self._request, response)
@@ -474,6 +484,6 @@ class _SavedAnswer:
             self._early = response
 
     def given(self) -> Answer:
-        """For the handler to return: the answer if there is one by now."""
+        """For the handler to return: the answer if the write has ended already."""
         self._is_late = True
         return LATER if self._early is None else self._early

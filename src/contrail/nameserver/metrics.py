@@ -1,4 +1,4 @@
-"""A NameServer's metrics as Prometheus reads them. Apache's has none: these names are ours."""
+"""A NameServer's metrics as Prometheus reads them. Apache's NameServer has no metrics."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class NameServerMetrics:
         self._refusals = refusals
 
     async def pieces(self) -> AsyncIterator[str]:
-        """The text, in pieces; between two of them the event loop has had its turn."""
+        """The text, in pieces; the event loop gets a turn between two pieces."""
         slices = Slices()
         for line in self._lines():
             yield line
@@ -102,7 +102,7 @@ class NameServerMetrics:
         return {(cluster,): count for cluster, count in self._tables.broker_counts().items()}
 
     def _family(self, metric: Metric, samples: dict[tuple[str, ...], int]) -> str:
-        """A family; without samples it is left out."""
+        """The text of one metric; empty if it has no samples."""
         lines = [
             sample_line(metric.name, self._labels.text(metric.labels, values), value)
             for values, value in samples.items()

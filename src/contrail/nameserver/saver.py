@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class FileSaver:
-    """Saves one document to one file; those that ask while a write runs share the next."""
+    """Saves one document to one file; callers that ask while a write runs share the next write."""
 
     def __init__(
         self, path: Path, render: Callable[[], bytes], files: FileSystem | None = None
@@ -36,10 +36,10 @@ class FileSaver:
             self._task = asyncio.get_running_loop().create_task(self._write_all())
 
     async def drain(self) -> None:
-        """Return once everything that was asked for is written or has failed.
+        """Return once every requested write has ended or failed.
 
-        If the last write failed, one more is tried: perhaps only its last step did, and the file
-        holds what was refused.
+        If the last write failed, one more is tried: perhaps only its last step failed, and the file
+        holds a change that was refused.
         """
         if self._task is not None:
             await asyncio.shield(self._task)
@@ -63,7 +63,7 @@ class FileSaver:
     def _write(self, document: bytes) -> Exception | None:
         if len(document) > DOCUMENT_BYTES_MAX:
             return ValueError(
-                f"it would have {len(document)} bytes, its reader takes {DOCUMENT_BYTES_MAX}"
+                f"it would have {len(document)} bytes, its reader accepts {DOCUMENT_BYTES_MAX}"
             )
         try:
             write_state(self._files, self._path, document, sealed=False)

@@ -1,4 +1,4 @@
-"""Reads a NameServer's properties: RocketMQ's names, told apart by what they mean here."""
+"""Reads a NameServer's properties: used, refused and ignored names of RocketMQ."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from contrail.wire.settings import (
 )
 from contrail.wire.tls import TlsFiles, TlsMode
 
-# Starting without what these ask for would be worse than not starting.
+# A NameServer that cannot do what these settings ask for does not start.
 _REFUSED: Refusals = {
     "enableControllerInNamesrv": (frozenset({"true"}), "there is no controller"),
 }
-# Known to RocketMQ's operators and without a meaning here; the reason is worth a line.
+# Properties of RocketMQ without an effect here, with the reason for the log.
 _IGNORED: Mapping[str, str] = {
     "rocketmqHome": "no file is read from an installation folder",
     "configBlackList": "the settings that may be changed while it runs are a closed list",
@@ -31,7 +31,7 @@ _KNOWN = names_of(NameServerConfig) | TLS_NAMES | frozenset(_REFUSED) | frozense
 
 
 class NameServerSettings(NamedTuple):
-    """Everything a NameServer is started with; ``notes`` are for the operator to read."""
+    """All settings that a NameServer is started with; ``notes`` are for the operator."""
 
     config: NameServerConfig
     tls_mode: TlsMode
@@ -43,7 +43,7 @@ def read_nameserver_settings(properties: Mapping[str, str]) -> NameServerSetting
     """Settings from a properties file or the command line.
 
     Raises:
-        ConfigError: a value is wrong, or asks for something that is not there.
+        ConfigError: a value is wrong, or asks for a feature that does not exist.
     """
     properties = with_listen_address(properties)
     require_allowed(properties, _REFUSED)

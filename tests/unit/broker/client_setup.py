@@ -130,7 +130,7 @@ def _message(topic: bytes, queue_id: int, store_timestamp_ms: int) -> StoredMess
 
 
 class Setup:
-    """What the handlers of clients, offsets and relays are built from."""
+    """The parts that the handlers of clients, offsets and relays are built from."""
 
     def __init__(self, **settings: bool) -> None:
         self.clock = ManualClock(1_000_000)

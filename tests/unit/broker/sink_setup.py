@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from contrail.broker.handlers.sink import SinkHandlers
-from contrail.broker.services.acknowledgements import DurableAnswers
 from contrail.broker.services.send_admission import Admitted
 from contrail.broker.services.sink_ledger import SinkLedgerFile
 from contrail.broker.services.sink_sends import SinkSend, SinkSends, SinkStored
@@ -148,12 +147,12 @@ class SinkWorld(World):
             work_ms_max=WORK_MS_MAX,
         )
 
-        answers = DurableAnswers(self.acknowledgements, log.clock, waits_for_flush=True)
+        self.acknowledgements.waits = True
         self.sink_handlers = SinkHandlers(
             self.file.ledger,
             self.sends,
             self.sink_transactions,
-            answers,
+            self.acknowledgements,
             self.settings,
             log,
             log.clock,
@@ -174,7 +173,7 @@ class SinkWorld(World):
             offsets=ConsumerOffsets(self.offsets.snapshot().offsets),
         )
 
-    # What sinks ask for.
+    # The requests of sinks.
 
     def rows(
         self, key: str, seqs: Iterable[int], *, queue_id: int = 0, attempt: str = ""
@@ -190,7 +189,7 @@ class SinkWorld(World):
         return told[0]
 
     def bodies(self, queue_id: int = 0) -> list[str]:
-        """What consumers of a queue see."""
+        """The bodies that consumers of a queue see."""
         return [m.body.decode() for m in self.log.of(b"orders") if m.queue_id == queue_id]
 
     def ordinary(self, key: str, seq: int, **changes: Any) -> None:

@@ -223,7 +223,7 @@ def test_this_host_may_use_a_whole_limit(way: str) -> None:
         assert "contrailAutoCreateShare" not in remark
 
 
-def test_what_is_deleted_or_taken_over_by_an_operator_leaves_the_share() -> None:
+def test_a_name_deleted_or_taken_over_by_an_operator_leaves_the_share() -> None:
     broker = _Broker()
     for number in range(SHARE):
         broker.send(f"t{number}", peer_at("10.0.0.9"))

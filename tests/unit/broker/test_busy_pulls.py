@@ -1,4 +1,4 @@
-"""Which pulls are turned away unread."""
+"""The pulls that are turned away unread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeats, goodbyes and connection lists, and who is told that a group changed."""
+"""Heartbeats, goodbyes and connection lists, and the clients told that a group changed."""
 
 from __future__ import annotations
 

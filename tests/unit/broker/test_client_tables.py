@@ -1,4 +1,4 @@
-"""The tables of producers and consumers: who joins, who leaves, what a group subscribes to."""
+"""The tables of producers and consumers: clients join and leave, groups subscribe."""
 
 from __future__ import annotations
 

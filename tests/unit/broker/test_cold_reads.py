@@ -1,4 +1,4 @@
-"""Pulls of old messages: who waits for the disk, who does not, and in which order they go on."""
+"""Pulls of old messages: which of them wait for the disk, and the order of their answers."""
 
 from __future__ import annotations
 
@@ -141,13 +141,13 @@ def test_missing_bytes_are_brought_in_by_another_thread(setting: Setting) -> Non
     setting.reads.close()
 
 
-def test_who_waits_for_the_disk_holds_up_his_own_pulls_only(setting: Setting) -> None:
-    slow, quick = Reader(), Reader()
+def test_a_connection_that_waits_for_the_disk_holds_up_its_own_pulls_only(setting: Setting) -> None:
+    slow, brisk = Reader(), Reader()
     setting.store.missing = {1: [PART]}
     setting.store.gate.clear()
     for queue_id in (1, 2):
         setting.take(queue_id, slow)
-    setting.take(3, quick)
+    setting.take(3, brisk)
     setting.loop.settle()
     assert setting.answered == [3]
     setting.store.gate.set()
@@ -240,7 +240,9 @@ def test_bytes_that_never_stay_in_memory_do_not_keep_a_pull_for_ever(setting: Se
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("retention"), OSError(5, "broken disk")])
-def test_what_cannot_be_brought_in_is_left_to_the_answer(setting: Setting, error: OSError) -> None:
+def test_records_that_cannot_be_brought_in_are_left_to_the_answer(
+    setting: Setting, error: OSError
+) -> None:
     setting.store.missing = {1: [PART]}
     setting.store.error = error
     setting.take(1, Reader())
@@ -281,7 +283,7 @@ def test_a_store_that_cannot_say_what_is_missing_is_read_all_the_same(setting: S
     assert setting.answered == [1]
 
 
-def test_what_comes_next_is_announced_once_for_all_who_read_there(setting: Setting) -> None:
+def test_a_read_ahead_hint_is_given_once_for_all_pulls_there(setting: Setting) -> None:
     setting.store.physical_end = 5 << 20
     setting.take(1, Reader())
     setting.take(2, Reader())
@@ -302,7 +304,7 @@ def test_closing_returns_what_was_not_answered_and_takes_no_more(setting: Settin
     for queue_id in (1, 2):
         setting.take(queue_id, peer)
     setting.loop.settle()
-    # What no thread has begun by then would only be dropped.
+    # Reads that no thread has begun by then would only be dropped.
     assert setting.store.entered.wait(PATIENCE_S)
     left = setting.reads.close()
     assert [pull.plan.queue_id for pull in left] == [1, 2]
@@ -313,52 +315,54 @@ def test_closing_returns_what_was_not_answered_and_takes_no_more(setting: Settin
     assert not setting.take(3, peer)
 
 
-def usual(peer: Reader, told: list[str], name: str, *, in_memory: bool) -> FastPull:
+def fast_pull(peer: Reader, told: list[str], name: str, *, in_memory: bool) -> FastPull:
     def answer() -> FarAnswer | None:
         told.append(f"{name} tried")
         return FarAnswer(b"t", 0, 0, 0) if in_memory else None
 
-    return FastPull(peer, answer, lambda: told.append(f"{name} long way"))
+    return FastPull(peer, answer, lambda: told.append(f"{name} general"))
 
 
-def test_a_usual_pull_is_answered_in_its_turn_or_takes_the_long_way() -> None:
+def test_a_fast_pull_is_answered_in_its_turn_or_goes_the_general_way() -> None:
     told: list[str] = []
     loop, peer = Loop(), Reader()
     reads = ColdReads(Store(), lambda pull: None, time_s=lambda: 0.0)
     reads.begin(loop)
     for name, in_memory in (("first", True), ("second", False), ("third", True)):
-        pull = usual(peer, told, name, in_memory=in_memory)
+        pull = fast_pull(peer, told, name, in_memory=in_memory)
         assert reads.take(pull, count_max=10, count_per_peer_max=10)
     loop.turn()
-    assert told == ["first tried", "second tried", "second long way", "third tried"]
+    assert told == ["first tried", "second tried", "second general", "third tried"]
     assert len(reads) == 0
 
 
-def test_usual_pulls_that_wait_take_the_long_way_when_the_broker_stops() -> None:
+def test_fast_pulls_in_line_go_the_general_way_when_the_broker_stops() -> None:
     told: list[str] = []
     loop, peer = Loop(), Reader()
     reads = ColdReads(Store(), lambda pull: None)
     reads.begin(loop)
-    assert reads.take(usual(peer, told, "held", in_memory=True), count_max=1, count_per_peer_max=1)
+    assert reads.take(
+        fast_pull(peer, told, "held", in_memory=True), count_max=1, count_per_peer_max=1
+    )
     assert reads.close() == []
-    assert told == ["held long way"]
+    assert told == ["held general"]
     loop.turn()
-    assert told == ["held long way"]
+    assert told == ["held general"]
 
 
-@pytest.mark.parametrize(("byte_count", "at_once_count"), [(1, 8), (300_000, 1)])
-def test_a_few_are_answered_at_once_while_nobody_waits(
-    setting: Setting, byte_count: int, at_once_count: int
+@pytest.mark.parametrize(("byte_count", "direct_count"), [(1, 8), (300_000, 1)])
+def test_a_few_pulls_skip_the_line_while_no_pull_waits(
+    setting: Setting, byte_count: int, direct_count: int
 ) -> None:
     reads, answered = setting.reads, 0
-    while reads.has_turn_at_once:
-        reads.note_at_once((b"t", 0), 0, 0, byte_count)
+    while reads.may_skip_line:
+        reads.note_direct(byte_count)
         answered += 1
-    assert answered == at_once_count
+    assert answered == direct_count
     # Before the loop looks for something new.
     assert setting.loop.turn() == 1
-    assert reads.has_turn_at_once
+    assert reads.may_skip_line
     setting.take(0, Reader())
-    assert not reads.has_turn_at_once, "somebody is in line before it"
+    assert not reads.may_skip_line, "another pull is in line before it"
     setting.loop.turn()
-    assert reads.has_turn_at_once
+    assert reads.may_skip_line

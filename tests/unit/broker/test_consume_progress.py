@@ -1,4 +1,4 @@
-"""What operators see of groups: how far they are, and who consumes what."""
+"""Operators' view of groups: how far they have consumed, and which topics."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_a_commit_may_go_back() -> None:
     assert offsets.query("g", "orders", 0) == 3
 
 
-def test_what_was_loaded_is_there_and_unchanged() -> None:
+def test_loaded_offsets_are_there_and_unchanged() -> None:
     offsets = ConsumerOffsets(
         {"orders@g": {0: 7}}, data_version=DataVersion(0, 3, 9), unknown={"more": 1}
     )
@@ -73,7 +73,7 @@ def test_one_of_two_resets_is_taken_and_the_other_stays() -> None:
     assert offsets.peek_reset("h", "orders", 1) is None
 
 
-def test_what_was_pulled_falls_back_to_what_was_committed() -> None:
+def test_the_pulled_offset_falls_back_to_the_committed_one() -> None:
     offsets = ConsumerOffsets()
     assert offsets.query_pulled("g", "orders", 0) == -1
     offsets.commit("g", "orders", 0, 5)
@@ -129,7 +129,7 @@ def test_the_version_moves_once_in_five_hundred_commits() -> None:
     assert offsets.data_version == DataVersion(0, 3, 78)
 
 
-def test_what_was_pulled_is_shown_as_a_copy() -> None:
+def test_pulled_offsets_are_shown_as_a_copy() -> None:
     offsets = ConsumerOffsets()
     offsets.commit_pulled("g", "orders", 1, 7)
     offsets.pulled()["orders@g"][1] = 9
@@ -158,3 +158,18 @@ def test_cursors_of_the_broker_are_moved_by_nothing_but_the_broker() -> None:
     assert offsets.topics_of(group) == {topic}
     assert offsets.clone(group, "copy", topic)
     assert offsets.query("copy", topic, 0) == 8
+
+
+def test_progress_that_a_slave_counted_is_taken_over_where_it_is_ahead() -> None:
+    offsets = ConsumerOffsets(
+        {"orders@g": {0: 7, 1: 3}, "half@CID_RMQ_SYS_TRANS": {0: 7}},
+        data_version=DataVersion(0, 3, 9),
+    )
+    slaves = {"orders@g": {0: 5, 1: 4}, "bills@g": {0: 0}, "half@CID_RMQ_SYS_TRANS": {0: 99}}
+    assert offsets.adopt(slaves, DataVersion(0, 2, 99)) == 2
+    assert offsets.of_group("g", "orders") == {0: 7, 1: 4}
+    assert offsets.query("g", "bills", 0) == 0
+    assert offsets.query("CID_RMQ_SYS_TRANS", "half", 0) == 7
+    assert offsets.data_version == DataVersion(0, 3, 9)
+    assert offsets.adopt({}, DataVersion(0, 4, 1)) == 0
+    assert offsets.data_version == DataVersion(0, 4, 1)

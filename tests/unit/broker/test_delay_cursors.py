@@ -54,7 +54,7 @@ def test_a_cursor_outside_its_queue_goes_to_the_nearer_end(
     assert cursors.at(2) == expected
 
 
-def test_what_was_loaded_is_kept_even_for_levels_that_are_not_configured() -> None:
+def test_loaded_cursors_are_kept_even_for_levels_that_are_not_configured() -> None:
     version = DataVersion(0, 4, NOW_MS)
     cursors = DelayCursors(TABLE, {1: 5, 18: 70}, data_version=version, unknown={"more": 1})
     assert list(cursors.levels) == [1, 2, 3]
@@ -112,3 +112,18 @@ def test_a_delivered_message_names_the_record_that_waited() -> None:
 def test_a_message_without_a_place_to_go_is_illegal(properties: dict[str, str]) -> None:
     with pytest.raises(MessageIllegal):
         as_delivered(stored(0, **properties))
+
+
+def test_a_slave_takes_its_masters_cursors_and_says_whether_that_changed_anything() -> None:
+    cursors = DelayCursors([0, 1000, 5000], {1: 4, 2: 9})
+    version = DataVersion(0, 3, 100)
+    assert cursors.replace({1: 6}, version)
+    assert cursors.snapshot().queue_offsets == {1: 6, 2: 9}
+    assert cursors.snapshot().data_version == version
+    assert not cursors.replace({1: 6}, version)
+
+
+def test_no_cursor_of_a_slave_moves_back_when_its_master_forgot_what_it_delivered() -> None:
+    cursors = DelayCursors([0, 1000, 5000], {1: 4, 2: 9})
+    cursors.replace({1: 6, 2: 7}, DataVersion(0, 3, 100))
+    assert cursors.snapshot().queue_offsets == {1: 6, 2: 9}

@@ -15,11 +15,13 @@ from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.persistence import Persistence
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.delay_cursors import DelayCursors
-from contrail.errors import DiskFull, MessageIllegal, RecordDamaged
+from contrail.errors import DeliveryUnderWay, DiskFull, MessageIllegal, RecordDamaged
 from contrail.kernels.record_build import build_run
+from contrail.model.data_version import DataVersion
 from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
 from contrail.model.properties import encode_properties
 from contrail.model.record import decode_record
+from contrail.store import DelayOffsetTable
 from contrail.store.log import MessageStore
 from contrail.store.services.append import AppendedRun
 from contrail.store.services.reading import GetResult, QueueRow
@@ -121,15 +123,18 @@ class LogEnd:
     def __init__(self) -> None:
         self.runs: list[list[MessageDraft]] = []
         self.full = False
+        self.under_way: set[bytes] = set()
         self.illegal_bodies: set[bytes] = set()
         self.physical_end = 1_000_000
-        self.flushed_end = 1_000_000
+        self.settled_end = 1_000_000
         self.attempts = 0
 
     def append(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
         self.attempts += 1
         if self.full:
             raise DiskFull("no room")
+        if any(draft.body in self.under_way for draft in drafts):
+            raise DeliveryUnderWay("on its way")
         if any(draft.body in self.illegal_bodies for draft in drafts):
             raise MessageIllegal("too large")
         self.runs.append(list(drafts))
@@ -180,7 +185,7 @@ class Scene:
         return None if content is None else content["offsetTable"]
 
 
-def test_what_is_due_is_delivered_in_one_run_and_in_order() -> None:
+def test_due_messages_are_delivered_in_one_run_and_in_order() -> None:
     scene = Scene()
     for number in range(5):
         scene.queues.put(1, str(number).encode(), NOW_MS + 100 * number)
@@ -221,7 +226,7 @@ def test_a_cursor_is_written_only_when_its_deliveries_are_durable() -> None:
     assert scene.file.name == "delayOffset.json"
     assert scene.written_offsets() is None
     assert levels.durable_end < scene.log.physical_end
-    scene.log.flushed_end = scene.log.physical_end
+    scene.log.settled_end = scene.log.physical_end
     assert scene.written_offsets() == {"1": 1}
     assert levels.durable_end == scene.log.physical_end
 
@@ -257,7 +262,7 @@ def test_only_the_message_that_can_never_be_stored_is_passed_over(
     levels.run(NOW_MS)
     assert scene.log.bodies == [b"a", b"c"]
     assert "ID-huge" in caplog.text and "ID-a" not in caplog.text
-    scene.log.flushed_end = scene.log.physical_end
+    scene.log.settled_end = scene.log.physical_end
     assert scene.written_offsets() == {"1": 3}
 
 
@@ -340,7 +345,7 @@ def test_a_wrong_row_waits_to_be_derived_again_and_is_told_once(
     assert scene.log.bodies == [b"other", b"a"]
 
 
-def test_what_retention_took_while_it_waited_is_passed_over(
+def test_a_waiting_message_that_retention_took_is_passed_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene()
@@ -442,7 +447,7 @@ def test_levels_without_messages_write_and_say_nothing(caplog: pytest.LogCapture
 
 
 def run_at(scene: Scene, levels: DelayLevels, *shifts_ms: int) -> list[list[bytes]]:
-    """What has been delivered after a run at each time."""
+    """The bodies delivered by a run at each time."""
     seen = []
     for shift_ms in shifts_ms:
         levels.run(NOW_MS + shift_ms)
@@ -516,5 +521,43 @@ def test_a_level_that_is_gone_is_delivered_until_it_is_empty(
     seen = run_at(scene, levels, 0, 7_199_999, 7_200_000)
     assert seen == [[], [], [b"two hours"]]
     assert scene.written_offsets() is None
-    scene.log.flushed_end = scene.log.physical_end
+    scene.log.settled_end = scene.log.physical_end
     assert scene.written_offsets() == {"18": 1}
+
+
+def test_a_run_on_its_way_to_another_broker_holds_its_own_level_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.queues.put(1, b"a", NOW_MS)
+    scene.queues.put(2, b"b", NOW_MS)
+    levels = scene.start()
+    scene.log.under_way = {b"a"}
+    levels.run(NOW_MS)
+    assert scene.log.bodies == [b"b"]
+    assert levels.interval_ms > 0, "the other broker must not be asked for without a pause"
+    scene.log.under_way.clear()
+    levels.run(NOW_MS)
+    assert scene.log.bodies == [b"b", b"a"]
+    assert caplog.text == ""
+
+
+def test_a_master_goes_on_where_its_slave_has_delivered_further() -> None:
+    scene = Scene({1: 1, 2: 1})
+    for body in (b"0", b"1", b"2"):
+        scene.queues.put(1, body, NOW_MS)
+        scene.queues.put(2, body + b" of level 2", NOW_MS)
+    levels = scene.start()
+    levels.adopt(DelayOffsetTable({1: 2, 2: 0}, DataVersion()))
+    levels.recover(Delivered())
+    levels.run(NOW_MS)
+    assert sorted(scene.log.bodies) == [b"1 of level 2", b"2", b"2 of level 2"]
+
+
+def test_deliveries_unknown_to_the_cursors_stand_behind_the_first_message_that_waits() -> None:
+    scene = Scene({1: 1})
+    places = [scene.queues.put(1, body, NOW_MS) for body in (b"0", b"1", b"2")]
+    levels = scene.start()
+    assert levels.waiting_from == places[1]
+    levels.run(NOW_MS)
+    assert levels.waiting_from is None

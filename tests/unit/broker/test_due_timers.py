@@ -31,7 +31,7 @@ def test_one_step_is_bounded_by_count_and_by_bytes_but_never_empty() -> None:
     assert len(timers.take_due(1, 10, 1)) == 1
 
 
-def test_what_is_put_back_is_next_again() -> None:
+def test_a_message_put_back_is_next_again() -> None:
     timers = DueTimers()
     timers.add(due(1, 1))
     timers.add(due(1, 2))

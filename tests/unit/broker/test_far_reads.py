@@ -111,7 +111,9 @@ def peer() -> FakePeer:
     return FakePeer()
 
 
-def test_what_is_in_memory_is_answered_at_once(setting: Setting, peer: FakePeer) -> None:
+def test_a_request_whose_records_are_in_memory_is_answered_now(
+    setting: Setting, peer: FakePeer
+) -> None:
     setting.store.pages = {1, 2}
     answer = setting.ask(7, "1 2", peer=peer)
     assert isinstance(answer, Response) and answer.remark == "done"
@@ -119,7 +121,7 @@ def test_what_is_in_memory_is_answered_at_once(setting: Setting, peer: FakePeer)
     assert not setting.store.disk_waits.are_forbidden
 
 
-def test_what_is_missing_is_brought_in_piece_by_piece_and_the_request_carried_out_once(
+def test_missing_parts_are_brought_in_one_by_one_and_the_request_carried_out_once(
     setting: Setting, peer: FakePeer
 ) -> None:
     assert setting.ask(7, "1 2 3", peer=peer) is LATER
@@ -135,7 +137,9 @@ def test_what_is_missing_is_brought_in_piece_by_piece_and_the_request_carried_ou
     setting.reads.close()
 
 
-def test_who_waits_holds_up_nobody(setting: Setting, peer: FakePeer) -> None:
+def test_a_request_that_waits_for_the_disk_holds_up_no_other(
+    setting: Setting, peer: FakePeer
+) -> None:
     setting.store.gate.clear()
     setting.ask(1, "1", peer=peer)
     setting.store.pages.add(2)
@@ -169,7 +173,7 @@ def test_a_second_end_that_lacks_more_waits_for_it(setting: Setting, peer: FakeP
     setting.reads.close()
 
 
-def test_a_question_of_one_who_left_is_dropped_and_an_end_counts(
+def test_a_question_of_a_closed_connection_is_dropped_and_an_end_counts(
     setting: Setting, peer: FakePeer
 ) -> None:
     setting.ask(1, "1", peer=peer)
@@ -205,7 +209,7 @@ def test_more_than_may_wait_are_refused(
     setting.reads.close()
 
 
-def test_a_disk_that_fails_is_said_so(setting: Setting, peer: FakePeer) -> None:
+def test_the_error_of_a_failing_disk_is_the_answer(setting: Setting, peer: FakePeer) -> None:
     setting.store.error = OSError(5, "input/output error")
     setting.ask(1, "1", peer=peer)
     setting.loop.take_report()
@@ -253,7 +257,7 @@ def test_a_request_that_never_ends_is_refused(
 def test_those_that_wait_at_the_end_are_refused(setting: Setting, peer: FakePeer) -> None:
     setting.store.gate.clear()
     setting.ask(1, "1", peer=peer)
-    # What no thread has begun by then would only be dropped.
+    # Reads that no thread has begun by then would only be dropped.
     assert setting.store.entered.wait(PATIENCE_S)
     setting.reads.close()
     assert [response.code for _, response in peer.replies] == [ResponseCode.SERVICE_NOT_AVAILABLE]
@@ -280,7 +284,7 @@ def test_a_service_is_told_to_come_again_and_nothing_is_read_twice_at_a_time(
     setting.reads.close()
 
 
-def test_what_several_reads_lack_is_named_at_once() -> None:
+def test_the_missing_parts_of_several_reads_are_named_together() -> None:
     store, absent = Store(), AbsentParts()
     with store.disk_waits:
         for page in (1, 2, 1):

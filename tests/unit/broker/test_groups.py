@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from contrail.broker.config import BrokerConfig
+from contrail.broker.config import BrokerConfig, BrokerRole
 from contrail.broker.services.groups import Groups
 from contrail.broker.state.groups import GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -41,6 +41,14 @@ def test_an_unknown_group_is_created_with_defaults_when_it_is_looked_for() -> No
     assert found == SubscriptionGroupConfig("billing")
     assert groups.find("billing", NOW_MS) is found
     assert told == ["billing"]
+
+
+def test_a_slave_takes_an_unknown_group_for_one_with_defaults_and_makes_none() -> None:
+    config = BrokerConfig(role=BrokerRole.SLAVE, broker_id=1)
+    groups = Groups(GroupTable(), RuntimeSettings(config))
+    assert groups.require("billing", NOW_MS, client="") == SubscriptionGroupConfig("billing")
+    assert groups.table.get("billing") is None
+    assert groups.table.data_version == DataVersion()
 
 
 def test_no_group_is_created_when_that_is_switched_off() -> None:
@@ -166,7 +174,7 @@ def test_groups_are_created_up_to_a_total_and_then_only_by_administrators(
     assert groups.find("third", NOW_MS) is not None
 
 
-def test_each_client_may_create_so_many_groups_in_a_second() -> None:
+def test_each_client_may_create_a_bounded_number_of_groups_in_a_second() -> None:
     config = replace(BrokerConfig(), auto_groups_per_second_max=2)
     groups = Groups(GroupTable(), RuntimeSettings(config))
     found = [groups.find(name, NOW_MS, client="one") for name in "abc"]

@@ -1,4 +1,4 @@
-"""What a transactional send is stored as."""
+"""The stored form of a transactional send."""
 
 from __future__ import annotations
 

@@ -8,14 +8,23 @@ from typing import Any
 import pytest
 
 from contrail.broker.fast.rows import SendRows
+from contrail.broker.guards import SENDS as SEND_CODES
+from contrail.broker.guards import Guard, Guards, Verdict
 from contrail.broker.intake import Intake
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.protocol.command import ReadyAnswer, Request, Response, encode_request
-from contrail.protocol.frames import FrameDecoder, Frames
+from contrail.protocol.command import (
+    FLAG_ONE_WAY,
+    ReadyAnswer,
+    Request,
+    Response,
+    encode_request,
+)
+from contrail.protocol.frames import FrameDecoder, Frames, SendRequest
 from contrail.wire.connection import Connection
+from contrail.wire.router import GO_AWAY_VERSION, RequestRouter
 from contrail.wire.server import Arrived, Server
 from tests.e2e.raw_client import send_fields
-from tests.fakes.transports import FakeTransport, connected
+from tests.fakes.transports import FakeTransport, connected, still
 
 
 def send(opaque: int) -> bytes:
@@ -32,7 +41,7 @@ class FakeWay:
 
     def __init__(self) -> None:
         self.is_on = True
-        self.pulls = self.lane = self
+        self.pulls = self.tickless = self
         self.sends = SimpleNamespace(
             take=self.take_sends,
             take_runs=self.take_runs,
@@ -40,6 +49,7 @@ class FakeWay:
             append_run=lambda: None,
         )
         self.collected: list[Any] = []
+        self.general: list[Any] = []
         self.offered: list[tuple[object, bytes]] = []
         self.taken: list[Arrived] = []
         self.left_bytes: int | None = None
@@ -49,12 +59,15 @@ class FakeWay:
         self.offered.append((peer, data))
         return 0 if self.left_bytes is None else len(data) - self.left_bytes
 
-    def take_sends(self, peer: Connection, sends: list[Any], waited_ms: float) -> None:
+    def take_sends(
+        self, peer: Connection, sends: list[Any], waited_ms: float, is_general: bool = False
+    ) -> None:
         self.collected += sends
+        self.general += sends if is_general else []
 
-    def take_runs(self, arrived: list[Arrived], at: int, waited_ms: float) -> int:
-        self.taken += arrived[at:]
-        return len(arrived)
+    def take_runs(self, arrived: list[Arrived], at: int, end: int, waited_ms: float) -> int:
+        self.taken += arrived[at:end]
+        return end
 
     def append_rows(self) -> None:
         self.appended_count += 1
@@ -67,7 +80,8 @@ class Room:
     """A gate with a server, and everything behind it made of paper."""
 
     def __init__(self) -> None:
-        self.router = SimpleNamespace(is_going_away=False, handle=self._handle)
+        self.router = RequestRouter({}, in_flight_count_max=50)
+        self.router.handle = self._handle  # type: ignore[method-assign]
         self.handled: list[int] = []
         self.closed: list[object] = []
         self.busy_answer: ReadyAnswer | None = None
@@ -80,9 +94,8 @@ class Room:
             is_noted=False,
             connection_closed=self.closed.append,
         )
-        router: Any = self.router
-        self.intake = Intake(router, nothing, nothing, nothing, nothing, nothing, nothing)
-        self.server = Server(self.intake)
+        self.intake = Intake(self.router, nothing, nothing, nothing, nothing, nothing, nothing)
+        self.server = still(Server(self.intake))
         self.way = FakeWay()
         fast: Any = self.way
         busy: Any = SimpleNamespace(answer=lambda peer: self.busy_answer)
@@ -110,14 +123,14 @@ def test_sends_are_offered_as_they_are_read_while_one_connection_alone_sends(roo
     connection.data_received(SENDS)
     assert not room.way.offered, "whether others send, too, is not known yet"
     room.server._tick()
-    # What is no send does not count.
+    # A request that is no send does not count.
     other.data_received(PING)
     room.server._tick()
     room.way.left_bytes = 20
     connection.data_received(SENDS + send(50)[:20])
     assert room.way.offered.pop() == (connection, SENDS + send(50)[:20])
     assert connection.pending_bytes == 20
-    # What completes a frame is offered with its beginning.
+    # Bytes that complete a frame are offered with its beginning.
     room.way.left_bytes = 0
     connection.data_received(send(50)[20:] + SENDS)
     assert room.way.offered.pop() == (connection, send(50) + SENDS)
@@ -153,28 +166,27 @@ def test_sends_wait_for_the_tick_as_they_came(room: Room) -> None:
 def test_a_fast_path_that_is_off_is_given_no_bytes(room: Room) -> None:
     fast: Any = room.way
     room.way.is_on = False
-    room.intake.begin(room.server, room.intake._busy, fast)
+    busy: Any = None
+    room.intake.begin(room.server, busy, fast)
     connection, _ = room.connected()
     connection.data_received(SENDS)
     [(_, frames, _)] = room.server.arrivals
     assert isinstance(frames, list)
 
 
-def test_a_template_is_asked_first_and_not_for_a_peer_that_is_slow(room: Room) -> None:
+def test_a_template_is_asked_first(room: Room) -> None:
     connection, _ = room.connected()
     asked: list[bytes] = []
     connection.at_hand = SimpleNamespace(take=lambda data: asked.append(data) or len(data))
     connection.data_received(PING)
     assert asked == [PING] and not room.server.arrivals
-    connection.slow_since_s = 0.0
-    connection.data_received(PING)
-    assert asked == [PING] and len(room.server.arrivals) == 1
 
 
 def test_runs_are_left_alone_when_the_broker_goes_away(room: Room) -> None:
     connection, _ = room.connected()
-    room.router.is_going_away = True
+    room.intake.guards.go_away()
     assert room.intake.take_runs([(connection, send(1), True)], 0) == 0
+    assert not room.way.taken
 
 
 def test_requests_behind_one_that_took_too_long_are_left(room: Room) -> None:
@@ -223,7 +235,7 @@ def test_of_a_peer_that_is_gone_nothing_is_left_behind(room: Room, code: int) ->
     assert served(room, connection, RequestCode.UPDATE_CONSUMER_OFFSET) == [15]
 
 
-def test_what_waits_long_is_served_on_the_main_port_only(room: Room) -> None:
+def test_requests_that_wait_long_are_served_on_the_main_port_only(room: Room) -> None:
     connection, transport = room.connected(is_fast_port=True)
     room.busy_answer = ReadyAnswer(Response(ResponseCode.SYSTEM_BUSY, "later"))
     assert served(room, connection, RequestCode.PULL_MESSAGE) == []
@@ -239,6 +251,53 @@ def test_a_pull_is_told_that_the_broker_is_busy(room: Room) -> None:
     assert [answer.code for answer in transport.frames()] == [ResponseCode.SYSTEM_BUSY]
     room.busy_answer = None
     assert served(room, connection, RequestCode.LITE_PULL_MESSAGE) == [361]
+
+
+def test_requests_of_a_broker_that_goes_away_are_answered_by_the_router(room: Room) -> None:
+    connection, _ = room.connected()
+    room.intake.guards.go_away()
+    assert served(room, connection, RequestCode.PULL_MESSAGE) == [11]
+    [new] = FrameDecoder().feed(send(1))
+    assert isinstance(new, SendRequest)
+    old = new._replace(version=GO_AWAY_VERSION)
+    room.handled.clear()
+    room.intake.received(connection, [new._replace(version=GO_AWAY_VERSION + 1), old], 1.0)
+    assert room.handled == [310] and room.way.general == [old]
+
+
+@pytest.mark.proves("broker.fast.one-home")
+def test_sends_that_a_guard_refuses_are_answered_in_front_of_both_ways(room: Room) -> None:
+    connection, transport = room.connected()
+    other, _ = room.connected(50_002)
+
+    def check(guards: Guards, peer: Connection, code: int) -> Verdict:
+        return None if peer is other else Response(ResponseCode.NO_PERMISSION, "not for you")
+
+    room.intake.guards = Guards(room.router, [Guard(SEND_CODES, check)])
+    arrived: list[Arrived] = [(other, send(1), True), (connection, send(2), True)]
+    assert room.intake.take_runs(arrived, 0) == 1
+    assert room.intake.take_runs(arrived, 1) == 1, "it is decoded, and answered alone"
+    sends = FrameDecoder().feed(send(2) + send(3))
+    room.intake.received(connection, sends, 1.0)
+    room.intake.serve(connection, Request(10, 4, {}))
+    connection.flush()
+    told = [(answer.opaque, answer.code) for answer in transport.frames()]
+    assert told == [(number, ResponseCode.NO_PERMISSION) for number in (2, 3, 4)]
+    assert not room.way.collected and not room.handled
+    room.intake.received(other, sends, 1.0)
+    assert room.way.collected == sends and not room.way.general
+
+
+def test_sends_that_find_no_room_are_told_but_for_those_that_want_no_answer(room: Room) -> None:
+    connection, transport = room.connected()
+    connection.in_flight_count = 49
+    sends = [one for one in FrameDecoder().feed(SENDS) if isinstance(one, SendRequest)][:3]
+    sends.append(sends[0]._replace(flag=FLAG_ONE_WAY))
+    room.intake.received(connection, list(sends), 1.0)
+    assert room.way.collected == [sends[0], sends[3]]
+    connection.flush()
+    told = [(answer.opaque, answer.code) for answer in transport.frames()]
+    assert told == [(1, ResponseCode.SYSTEM_BUSY), (2, ResponseCode.SYSTEM_BUSY)]
 
 
 def test_rows_in_front_of_a_general_send_are_stored_before_it(room: Room) -> None:

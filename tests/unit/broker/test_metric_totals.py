@@ -1,4 +1,4 @@
-"""What timers and transactions count for metrics alone."""
+"""The counts of timers and transactions that only metrics show."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def refused(request: Request, peer: Any) -> Response:
     raise RequestRejected(29, "no")
 
 
-def test_what_makes_topics_and_groups_is_timed_and_nothing_else() -> None:
+def test_requests_that_make_topics_and_groups_are_timed_and_no_others() -> None:
     times = CreationTimes(lambda topic: topic == "TBW102")
     codes = (
         RequestCode.UPDATE_AND_CREATE_TOPIC,

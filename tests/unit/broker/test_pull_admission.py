@@ -1,4 +1,4 @@
-"""What a pull may read: the subscription it brings along, and what is remembered of it."""
+"""The admission of pulls: their subscriptions, and the verdicts that are remembered."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_a_client_that_renews_before_its_heartbeat_keeps_what_it_announced() -> 
     assert locks.lock("g", [Q0], "c2", 9_001) == [Q0]
 
 
-def test_what_a_client_announces_counts_from_its_next_renewal_on() -> None:
+def test_a_clients_announcement_counts_from_its_next_renewal_on() -> None:
     """It renewed the lock before it said so, and may still go on for 30 s."""
     connected = Connected(c1=0)
     locks = QueueLocks(connected)

@@ -84,7 +84,7 @@ def test_two_messages_with_the_same_five_words_get_two_seals() -> None:
 
 
 def test_a_handle_without_a_seal_is_apaches() -> None:
-    # What Apache's HandleV1.buildHandle makes of the same.
+    # The handle that Apache's HandleV1.buildHandle makes of the same.
     text = "djEgb3JkZXJzIGJyb2tlci1hIDE3MDAwMDAwMDAwMDEgS0VZLTE="
     assert HANDLE.encode() == text
     assert RecallHandle.decode(text) == HANDLE

@@ -22,7 +22,9 @@ def put(recent: RecentHalves, physical_offset: int, draft: MessageDraft = DRAFT)
 
 @pytest.mark.parametrize("store_host", [IPV4, IPV6])
 @pytest.mark.parametrize("born_host", [IPV4, IPV6])
-def test_what_is_remembered_is_what_the_log_says(born_host: bytes, store_host: bytes) -> None:
+def test_a_remembered_half_message_is_the_one_of_the_log(
+    born_host: bytes, store_host: bytes
+) -> None:
     draft = DRAFT._replace(born_host=born_host)
     recent = RecentHalves(store_host=store_host)
     put(recent, 4096, draft)

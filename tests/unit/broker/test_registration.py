@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from contrail.broker.config import BrokerConfig
+from contrail.broker.config import BrokerConfig, BrokerRole
 from contrail.broker.services import registration as registration_module
 from contrail.broker.services.registration import Registration
 from contrail.broker.services.topics import Topics
@@ -69,6 +69,7 @@ class Room:
         runtime = RuntimeSettings(config)
         self.topics = Topics(TopicTable(), runtime)
         self.caller = FakeCaller()
+        self.masters: list[tuple[str, str]] = []
         self.registration = Registration(
             runtime,
             self.topics,
@@ -76,6 +77,7 @@ class Room:
             address="10.0.0.9:10911",
             ha_address="10.0.0.9:10912",
             now_ms=lambda: NOW_MS,
+            on_master=lambda ha_address, address: self.masters.append((ha_address, address)),
         )
 
     async def settled(self) -> None:
@@ -114,6 +116,20 @@ def test_every_name_server_is_told_the_broker_and_its_topics() -> None:
                 "bodyCrc32": str(body_crc32(sent.body)),
             }
             assert "orders" in RegisterBrokerBody.decode(sent.body).topics
+
+    run(story())
+
+
+def test_a_slave_registers_its_id_and_learns_its_masters_addresses() -> None:
+    async def story() -> None:
+        for role, broker_id in ((BrokerRole.SLAVE, 2), (BrokerRole.SYNC_MASTER, 0)):
+            room = Room(ONE, role=role, broker_id=broker_id)
+            fields = {"haServerAddr": "10.0.0.1:10912", "masterAddr": "10.0.0.1:10911"}
+            room.caller.answers[REGISTER] = received(fields=fields)
+            assert await room.registration.register_now()
+            assert room.caller.sent[ONE][0].fields["brokerId"] == str(broker_id)
+            told = [("10.0.0.1:10912", "10.0.0.1:10911")]
+            assert room.masters == ([] if role.leads else told)
 
     run(story())
 

@@ -187,7 +187,7 @@ def test_a_status_needs_clients_that_are_new_enough() -> None:
     assert "too old" in broker.refusal(STATUS)
 
 
-def test_what_still_waits_is_ended_at_the_stop() -> None:
+def test_waiting_relays_are_ended_at_the_stop() -> None:
     broker = _Broker()
     client = broker.connect("c1")
 
@@ -206,7 +206,7 @@ def test_what_still_waits_is_ended_at_the_stop() -> None:
     assert asyncio.run(ask_and_stop()) == []
 
 
-def test_only_so_many_questions_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bounded_number_of_questions_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relays, "RELAYS_MAX", 0)
     broker = _Broker()
     client = broker.connect("c1")

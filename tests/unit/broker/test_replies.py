@@ -1,4 +1,4 @@
-"""Replies: pushed to who waits for them, kept, and answered with what became of the push."""
+"""Replies: pushed to their requesters, kept, and answered with the outcome of the push."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from contrail.broker.handlers import replies
 from contrail.broker.handlers.replies import ReplyHandlers
-from contrail.broker.services.acknowledgements import Acknowledgements, DurableAnswers
+from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.services.unique_ids import UniqueIds
@@ -66,11 +66,11 @@ class _SilentPeer(FakePeer):
 
 
 class _Broker(Setup):
-    def __init__(self, *, waits_for_flush: bool = False, **settings: object) -> None:
+    def __init__(self, *, waits: bool = False, **settings: object) -> None:
         super().__init__(**settings)  # type: ignore[arg-type]
         self.log = _Log()
         self.stats = BrokerStats("c", started_ms=0)
-        self.acknowledgements = Acknowledgements(timeout_ms=5000)
+        self.acknowledgements = Acknowledgements(self.clock, waits=waits, disk_timeout_ms=5000)
         deliveries = Deliveries(self.log, self.stats, on_appended=lambda: None)  # type: ignore[arg-type]
         admission = SendAdmission(
             self.settings,
@@ -88,9 +88,7 @@ class _Broker(Setup):
             admission=admission,
             producers=self.producers,
             deliveries=deliveries,
-            answers=DurableAnswers(
-                self.acknowledgements, self.clock, waits_for_flush=waits_for_flush
-            ),
+            answers=self.acknowledgements,
             clock=self.clock,
             address="127.0.0.1:10911",
             store_host=STORE_HOST,
@@ -102,7 +100,7 @@ class _Broker(Setup):
         return peer
 
     def answer(self, reply: Request, *, before: Callable[[], None] = lambda: None) -> Response:
-        """What the responder is told in the end; ``before`` runs while the answer waits."""
+        """The final answer to the responder; ``before`` runs while the answer waits."""
 
         async def ask() -> Response:
             responder = FakePeer("10.0.0.5:6000")
@@ -154,7 +152,7 @@ def _reply(
 @pytest.mark.parametrize(
     "code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2]
 )
-def test_a_reply_is_pushed_to_who_asked_and_kept(code: int) -> None:
+def test_a_reply_is_pushed_to_its_requester_and_kept(code: int) -> None:
     broker = _Broker()
     asker = broker.connect()
     asker.answers = [received(0)]
@@ -251,17 +249,17 @@ def test_a_reply_that_cannot_be_kept_has_still_arrived() -> None:
 
 
 def test_under_sync_flush_the_responder_waits_for_the_disk() -> None:
-    broker = _Broker(waits_for_flush=True)
+    broker = _Broker(waits=True)
     broker.connect().answers = [received(0)]
 
     def flush() -> None:
         assert len(broker.acknowledgements) == 1
-        broker.acknowledgements.flushed(9100)
+        broker.acknowledgements.reached(9100)
 
     assert broker.answer(_reply(), before=flush) == Response(0, None, REGION | PLACE)
 
 
-def test_what_is_kept_is_a_plain_message_whatever_the_reply_says() -> None:
+def test_a_kept_reply_is_a_normal_message_with_any_fields() -> None:
     broker = _Broker()
     asker = broker.connect()
     asker.answers = [received(0)]
@@ -335,7 +333,7 @@ class _ChokedPeer(_SilentPeer):
 
 
 def _codes_while_waiting(broker: _Broker, clients: str) -> list[int]:
-    """What becomes of a reply of 1000 bytes to each; -1: it waits for its client."""
+    """The codes of replies of 1000 bytes, one to each; -1: it waits for its client."""
 
     async def ask() -> list[int]:
         codes: list[int] = []
@@ -362,7 +360,7 @@ def test_replies_that_wait_are_bounded_by_their_bytes(monkeypatch: pytest.Monkey
         broker.connect(client, _SilentPeer())
     failed, busy = ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY
     assert _codes_while_waiting(broker, "aaabbc") == [-1, -1, failed, -1, -1, busy]
-    # What ended counts no more.
+    # Replies that ended count no more.
     assert _codes_while_waiting(broker, "aabb") == [-1, -1, -1, -1]
     assert not broker.handlers._push_bytes and not broker.handlers._push_bytes_to
 

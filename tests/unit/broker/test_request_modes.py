@@ -1,57 +1,73 @@
-"""How groups ask for messages: pulling is confirmed, popping is refused."""
+"""The table of how groups ask for messages: kept, answered, and read again."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from contrail.broker.handlers.request_modes import RequestModeHandlers
-from contrail.errors import RequestRejected
-from contrail.model.fastjson import dumps
-from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.protocol.command import Response
-from tests.fakes.peers import FakePeer
-from tests.unit.broker.client_setup import Setup, request
+from contrail.broker.services.persistence import Persistence
+from contrail.broker.services.request_modes import FILE_NAME, RequestModes
+from contrail.model.fastjson import FastJsonError, loads
+from contrail.runtime.files import FileSystem
 
-
-def answered(body: bytes, **settings: bool) -> Response:
-    broker = Setup(**settings)
-    handlers = RequestModeHandlers(broker.topic_table, broker.groups, clock=broker.clock)
-    code = RequestCode.SET_MESSAGE_REQUEST_MODE
-    response = handlers.table()[code](request(code, body=body), FakePeer())
-    assert isinstance(response, Response)
-    return response
-
-
-def mode(**changed: object) -> bytes:
-    wanted = {"topic": "orders", "consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 0}
-    return dumps(wanted | changed)
-
-
-def test_pulling_is_confirmed_for_a_known_topic() -> None:
-    assert answered(mode()).code == ResponseCode.SUCCESS
-    assert answered(b'{"topic":"orders","consumerGroup":"g"}').code == ResponseCode.SUCCESS
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "word"),
-    [
-        (mode(mode="POP"), ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "by POP"),
-        (mode(mode="PUSH"), ResponseCode.SYSTEM_ERROR, "'PUSH'"),
-        (mode(topic="%RETRY%g"), ResponseCode.NO_PERMISSION, "retry topic"),
-        (mode(topic="unknown"), ResponseCode.TOPIC_NOT_EXIST, "'unknown'"),
-        (mode(consumerGroup="a/b"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "'a/b'"),
-        (b"{}", ResponseCode.SYSTEM_ERROR, "topic and consumerGroup"),
-        (b"", ResponseCode.SYSTEM_ERROR, "a message request mode"),
-    ],
+MODE = {"consumerGroup": "billing", "topic": "orders", "mode": "POP", "popShareQueueNum": 0}
+BODY = (
+    b'{"messageRequestModeMap":{"orders":{"billing":{"consumerGroup":"billing","mode":"POP",'
+    b'"popShareQueueNum":0,"topic":"orders"}}}}'
 )
-def test_what_cannot_be_set_is_refused_with_its_name(body: bytes, code: int, word: str) -> None:
-    with pytest.raises(RequestRejected) as refusal:
-        answered(body)
-    assert refusal.value.code == code
-    assert word in refusal.value.remark
 
 
-def test_a_group_that_may_not_be_made_is_refused() -> None:
-    with pytest.raises(RequestRejected) as refusal:
-        answered(mode(), auto_create_group=False)
-    assert refusal.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+class Recorder(Persistence):
+    """Takes what would be written, when it is asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, FileSystem())
+
+    def written(self) -> bytes | None:
+        (table,) = self._tables
+        return table.snapshot()() if table.take_changed() else None
+
+
+def made(root: Path) -> tuple[RequestModes, Recorder]:
+    persistence = Recorder(root)
+    return RequestModes(FileSystem(), root, persistence), persistence
+
+
+def test_without_a_file_all_groups_pull_and_nothing_is_written(tmp_path: Path) -> None:
+    modes, persistence = made(tmp_path)
+    assert modes.body() == b'{"messageRequestModeMap":{}}'
+    assert persistence.written() is None
+
+
+@pytest.mark.proves("replication.pair.tables")
+def test_a_slave_answers_and_keeps_the_modes_of_its_master(tmp_path: Path) -> None:
+    modes, persistence = made(tmp_path)
+    modes.follow(BODY)
+    assert loads(modes.body()) == loads(BODY)
+    written = persistence.written()
+    assert written is not None
+    modes.follow(BODY)
+    assert persistence.written() is None, "the same table is not written again"
+
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / FILE_NAME).write_bytes(written)
+    again, _ = made(tmp_path)
+    assert loads(again.body()) == {"messageRequestModeMap": {"orders": {"billing": MODE}}}
+
+
+@pytest.mark.parametrize("body", [b"[", b"[]", b'{"messageRequestModeMap":[1]}'])
+def test_a_body_that_is_no_table_changes_nothing(tmp_path: Path, body: bytes) -> None:
+    modes, _ = made(tmp_path)
+    modes.follow(BODY)
+    with pytest.raises(FastJsonError):
+        modes.follow(body)
+    assert loads(modes.body()) == loads(BODY)
+
+
+def test_a_damaged_file_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / FILE_NAME).write_bytes(b"{")
+    modes, _ = made(tmp_path)
+    assert modes.body() == b'{"messageRequestModeMap":{}}'
+    assert FILE_NAME in caplog.text

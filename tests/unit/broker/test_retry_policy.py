@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from contrail.broker.state.retry_policy import (
     belongs_to_other_group,
+    is_given_up,
     is_hidden,
     plan_retry,
     reconsume_count_max,
@@ -82,6 +83,13 @@ def test_a_maximum_of_two_gives_up_the_third_time() -> None:
     assert [_plan(times, count_max=2) for times in range(3)] == [3, 4, None]
 
 
+def test_one_rule_gives_up_a_message_sent_back_and_a_retry_that_a_consumer_sends() -> None:
+    """A consumer counts the retry that it sends itself; the broker counts one for a send-back."""
+    for times in range(4):
+        assert (_plan(times, count_max=2) is None) == is_given_up(times + 1, 2)
+    assert not is_given_up(2, 2) and is_given_up(3, 2)
+
+
 @pytest.mark.proves("kinds.retry.dead-letters")
 def test_the_clients_maximum_counts_from_the_version_on_that_sends_one() -> None:
     group = SubscriptionGroupConfig("g", retry_count_max=5)
@@ -102,9 +110,9 @@ def test_a_policy_beyond_the_levels_gets_the_longest_of_them() -> None:
     assert retry_level(policy, 0, [0, 9_000, 1_000]) == 1
 
 
-def test_a_policy_of_which_nothing_is_set_goes_by_the_levels() -> None:
+def test_an_empty_policy_goes_by_the_levels() -> None:
     assert retry_level(GroupRetryPolicy(EXPONENTIAL), 1, TABLE) == 4
-    # By number, also where the levels are not the usual ones.
+    # By number, also where the levels are not the default ones.
     assert retry_level(BY_LEVEL, 1, [0, 5_000]) == 4
 
 
@@ -170,7 +178,7 @@ def test_later_copies_remember_the_first() -> None:
     assert properties == {**known, "DELAY": "0", "WAIT": "false"}
 
 
-def test_what_waits_in_the_brokers_own_topics_is_hidden() -> None:
+def test_messages_in_the_brokers_own_topics_are_hidden() -> None:
     waiting = [
         "SCHEDULE_TOPIC_XXXX",
         "rmq_sys_wheel_timer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contrail.broker.handlers.send_back import SendBackHandlers
-from contrail.broker.services.acknowledgements import Acknowledgements, DurableAnswers
+from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.state.stats import SNDBCK2DLQ_TIMES, SNDBCK_PUT_NUMS, BrokerStats
 from contrail.errors import DiskFull, RecordDamaged, RequestRejected
@@ -85,11 +85,11 @@ class _Log:
 
 
 class _Broker(Setup):
-    def __init__(self, *, waits_for_flush: bool = False, **settings: object) -> None:
+    def __init__(self, *, waits: bool = False, **settings: object) -> None:
         super().__init__(**settings)  # type: ignore[arg-type]
         self.log = _Log()
         self.stats = BrokerStats("c", started_ms=0)
-        self.acknowledgements = Acknowledgements(timeout_ms=5000)
+        self.acknowledgements = Acknowledgements(self.clock, waits=waits, disk_timeout_ms=5000)
         deliveries = Deliveries(self.log, self.stats, on_appended=lambda: None)  # type: ignore[arg-type]
         self.handlers = SendBackHandlers(
             settings=self.settings,
@@ -98,9 +98,7 @@ class _Broker(Setup):
             consumers=self.consumers,
             store=self.log,
             deliveries=deliveries,
-            answers=DurableAnswers(
-                self.acknowledgements, self.clock, waits_for_flush=waits_for_flush
-            ),
+            answers=self.acknowledgements,
             stats=self.stats,
             clock=self.clock,
             delay_table=parse_delay_levels(DEFAULT_DELAY_LEVELS),
@@ -118,7 +116,7 @@ class _Broker(Setup):
         return peer
 
     def stored(self, place: int, *, version: int = 479, **fields: object) -> MessageDraft:
-        """What one request that succeeds has stored."""
+        """The message stored by one request that succeeds."""
         ((_, response),) = self.ask(place, version=version, **fields).replies
         assert (response.code, response.remark) == (ResponseCode.SUCCESS, None)
         return self.log.appended[-1]
@@ -313,7 +311,7 @@ def test_a_request_without_its_fields_is_refused(field: str) -> None:
 @pytest.mark.parametrize(
     "topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"]
 )
-def test_what_still_waits_cannot_be_had_by_sending_it_back(topic: str) -> None:
+def test_a_waiting_message_cannot_be_had_by_sending_it_back(topic: str) -> None:
     broker = _Broker()
     assert broker.refusal(broker.log.add(topic)) == ResponseCode.SYSTEM_ERROR
 
@@ -353,25 +351,25 @@ def test_a_store_that_takes_nothing_leaves_the_message_with_its_consumer() -> No
 
 
 def test_under_sync_flush_the_answer_waits_for_the_disk() -> None:
-    broker = _Broker(waits_for_flush=True)
+    broker = _Broker(waits=True)
     peer = broker.ask(broker.log.add("orders"))
     assert not peer.replies
-    broker.acknowledgements.flushed(9099)
+    broker.acknowledgements.reached(9099)
     assert not peer.replies
-    broker.acknowledgements.flushed(9100)
+    broker.acknowledgements.reached(9100)
     assert [response for _, response in peer.replies] == [Response()]
     assert broker.count(SNDBCK_PUT_NUMS, "orders@g") == 1
 
 
 def test_a_message_that_is_perhaps_not_on_the_disk_stays_with_its_consumer() -> None:
-    broker = _Broker(waits_for_flush=True)
+    broker = _Broker(waits=True)
     late = broker.ask(broker.log.add("orders"))
     broker.clock.advance(ms=5000)
-    broker.acknowledgements.expire(broker.clock.now_ms())
+    broker.acknowledgements.expire()
     assert not late.replies
     failed = broker.ask(broker.log.add("orders"))
     broker.clock.advance(ms=1)
-    broker.acknowledgements.expire(broker.clock.now_ms())
+    broker.acknowledgements.expire()
     broker.acknowledgements.fail()
     assert [response for _, response in late.replies] == [Response(1, "FLUSH_DISK_TIMEOUT")]
     assert [response for _, response in failed.replies] == [Response(1, "SERVICE_NOT_AVAILABLE")]

@@ -1,4 +1,4 @@
-"""What a topic that de-duplicates remembers, and for how long."""
+"""The memory of a topic that de-duplicates: its keys, and how long it keeps them."""
 
 from __future__ import annotations
 

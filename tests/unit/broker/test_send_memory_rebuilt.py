@@ -142,7 +142,7 @@ def test_no_more_is_read_back_than_the_window_holds() -> None:
     assert room.log.read_count < 1000
 
 
-def test_what_is_too_old_is_neither_known_nor_read() -> None:
+def test_a_message_that_is_too_old_is_neither_known_nor_read() -> None:
     room = Room()
     for number in range(5000):
         room.log.append(UNIQ_KEY=f"old{number}")
@@ -192,7 +192,7 @@ def test_a_message_that_waits_is_known_by_the_queue_it_was_sent_to(
 
 
 @pytest.mark.parametrize(("topic", "queue_id", "extra"), WAITING)
-def test_what_was_delivered_is_known_by_where_it_waited(
+def test_a_delivered_message_is_known_by_the_place_where_it_waited(
     topic: str, queue_id: int, extra: dict[str, Any]
 ) -> None:
     room = Room()
@@ -259,7 +259,7 @@ def test_a_damaged_record_and_a_row_that_leads_elsewhere_are_passed_over(
     assert "may be stored again" in caplog.text
 
 
-def test_only_so_many_waiting_messages_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bounded_number_of_waiting_messages_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_dedupe, "_WAITING_ROW_COUNT_MAX", 10)
     room = Room()
     for number in range(50):
@@ -341,7 +341,7 @@ def test_the_few_fields_are_those_that_a_whole_reading_gives(
     )
 
 
-# Which topics.
+# The topics with a memory.
 
 
 def test_a_topic_gets_and_loses_its_memory_with_its_attributes() -> None:

@@ -1,4 +1,4 @@
-"""Which stored messages the broker traces itself."""
+"""The stored messages that the broker traces itself."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_quiet_producers_are_forgotten_and_held_anew() -> None:
     assert (len(silent), silent.dropped_count) == (1, 0)
 
 
-def test_what_has_no_room_is_dropped_and_counted() -> None:
+def test_traces_without_room_are_dropped_and_counted() -> None:
     silent = SilentProducers(waiting_max=2, producers_max=1)
     for number in range(3):
         silent.stored(stored(number, 1000))
@@ -80,7 +80,7 @@ def test_what_has_no_room_is_dropped_and_counted() -> None:
     assert numbers(silent.take(1000 + HOLD_MS, 10)) == [0, 1]
 
 
-def test_one_call_takes_so_many_and_the_last_one_holds_nothing_back() -> None:
+def test_one_call_takes_a_bounded_number_and_the_last_one_holds_no_message_back() -> None:
     silent = SilentProducers()
     for number in range(5):
         silent.stored(stored(number, 1000))

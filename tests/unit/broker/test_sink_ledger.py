@@ -44,7 +44,7 @@ def test_a_sink_id_may_hold_slashes() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "a/1", "/1/2", "a/1/2/", "a/1/x", "a/-1/2", "a/1/²"])
-def test_what_names_no_task_is_refused(text: str) -> None:
+def test_a_key_that_names_no_task_is_refused(text: str) -> None:
     with pytest.raises(RequestRejected):
         SinkKey.parse(text)
 
@@ -74,7 +74,7 @@ def test_properties_that_no_sink_wrote_are_no_row() -> None:
     assert read_row(encode_properties({"SPARK_SINK_KEY": "a", "SPARK_SINK_SEQ": "1"})) is None
 
 
-def test_there_are_only_so_many_sinks_and_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numbers_of_sinks_and_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_ledger, "SINK_COUNT_MAX", 1)
     monkeypatch.setattr(sink_ledger, "ENTRY_COUNT_MAX", 1)
     ledger = SinkLedger()
@@ -103,7 +103,7 @@ def test_bodies_read_back_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 256, "a\nb"])
-def test_what_no_broker_is_called_coordinates_nothing(name: str) -> None:
+def test_a_name_of_no_broker_coordinates_nothing(name: str) -> None:
     with pytest.raises(RequestRejected, match="printable"):
         decode_begin(encode_begin({}, name))
 
@@ -160,7 +160,7 @@ def test_a_copy_waits_until_the_log_is_durable() -> None:
     world.log.flush()
     assert world.persistence.copy()
     world.persistence.write()
-    assert world.file.durable_end == world.log.flushed_end == 3000
+    assert world.file.durable_end == world.log.settled_end == 3000
 
 
 def test_a_ledger_at_rest_holds_nothing_back() -> None:
@@ -287,7 +287,7 @@ def test_a_repeat_is_not_answered_before_its_first_copy_is_durable() -> None:
         ask(world, peer, RequestCode.CONTRAIL_SINK_SEND, fields, batch_of("s/0/0", [1]))
     assert peer.replies == []
     world.log.flush()
-    world.acknowledgements.flushed(world.log.flushed_end)
+    world.acknowledgements.reached(world.log.settled_end)
     counts = [(answer.fields or {})["storedCount"] for _, answer in peer.replies]
     assert counts == ["1", "0"]
     # Nothing will be flushed any more, and nothing has to be.
@@ -306,7 +306,7 @@ def test_layouts_and_decisions_are_shown_once_they_are_durable() -> None:
     ask(world, peer, RequestCode.CONTRAIL_SINK_STATUS, named, b"")
     assert peer.replies == []
     world.log.flush()
-    world.acknowledgements.flushed(world.log.flushed_end)
+    world.acknowledgements.reached(world.log.settled_end)
     assert len(peer.replies) == 4
     assert len(world.log.of(b"rmq_sys_CONTRAIL_SINKS")) == 2
 
@@ -345,7 +345,7 @@ def test_after_a_failed_sync_nothing_is_answered_as_stored() -> None:
     assert [answer.code for _, answer in peer.replies] == [ResponseCode.SERVICE_NOT_AVAILABLE]
 
 
-# What others send is not believed.
+# Messages of other producers are not believed.
 
 
 def test_words_of_a_sink_in_messages_of_others_are_not_believed() -> None:
@@ -433,7 +433,7 @@ def test_every_row_is_stored_once_and_in_order_over_repeats_and_crashes(
 
 def crash(world: SinkWorld, tasks: list[Task], *, lost: int, back: int) -> SinkWorld:
     """Cut off up to ``lost`` records that are not durable; tasks go back to what is there."""
-    count = max(len(world.log.records) - lost, world.log.flushed_end // 1000)
+    count = max(len(world.log.records) - lost, world.log.settled_end // 1000)
     world = world.next_life(count)
     for task in tasks:
         task.sent = max(0, min(task.sent, len(task.stored(world))) - back)
@@ -503,7 +503,7 @@ def test_committed_rows_are_stored_once_and_in_order_over_repeats_and_crashes(
             world.note_position()
         chosen = {index: str(len(attempts) - 1) for index, attempts in enumerate(partitions)}
         for kept in cuts:
-            durable = world.log.flushed_end // 1000
+            durable = world.log.settled_end // 1000
             world.commit("s", batch_id, chosen)
             world = world.next_life(min(durable + kept, len(world.log.records)))
         world.commit("s", batch_id, chosen)

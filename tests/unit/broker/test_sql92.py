@@ -179,7 +179,7 @@ def test_comments_are_blanks_but_a_line_comment_needs_its_line_end() -> None:
     assert answer("a <> --b", a="1", b="1") is True
 
 
-def test_what_follows_a_complete_expression_is_not_looked_at() -> None:
+def test_text_behind_a_complete_expression_is_not_looked_at() -> None:
     assert answer("a = '1' whatever # ' (", a="1") is True
 
 
@@ -291,7 +291,7 @@ def test_a_sieve_decides_by_stored_values_what_the_filter_decides_by_properties(
     assert compiled.sieve is not None
     names, verdicts, _ = compiled.sieve
     key = b"\x02".join(properties.get(name.decode(), "").encode() for name in names)
-    # What is stored empty is missing when it is read.
+    # A value stored empty is missing when it is read.
     read = {name: value for name, value in properties.items() if value}
     for _ in range(2):
         assert verdicts[key] is compiled.matches(read)

@@ -1,4 +1,4 @@
-"""What the broker counts, and in which windows it shows it."""
+"""The counters of the broker, and the windows that show them."""
 
 from __future__ import annotations
 

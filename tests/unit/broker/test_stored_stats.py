@@ -1,4 +1,4 @@
-"""What was stored is counted by topic, kind and size, once per run."""
+"""Stored messages are counted by topic, kind and size, once per run."""
 
 from __future__ import annotations
 

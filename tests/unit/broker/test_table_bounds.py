@@ -127,7 +127,7 @@ def test_one_address_locks_its_share_and_all_together_the_total() -> None:
     assert held == tuple(map(queue, range(25)))
     assert remark is not None
     assert "at most 100 in all and 25 of one address" in remark
-    # What it holds it may keep, and another connection of it gets no more.
+    # The address keeps the locks it holds, and another connection of it gets no more.
     assert broker.lock(queue(3))[0] == (queue(3),)
     assert broker.lock(queue(40), client_id="c2", peer=stranger(1))[0] == ()
     for number in range(1, 5):
@@ -227,7 +227,7 @@ def test_members_are_bounded_by_address_and_in_all(host: str) -> None:
     assert consumers.bytes.total == 0
 
 
-def test_what_subscriptions_take_is_bounded_by_address_and_counted_back() -> None:
+def test_the_bytes_of_subscriptions_are_bounded_by_address_and_counted_back() -> None:
     table, peer = ConsumerTable(bytes_max=400_000), stranger()
     heavy = ConsumerData(
         "heavy", subscriptions=tuple(SubscriptionData(f"t{n}", "x" * 1000) for n in range(40))

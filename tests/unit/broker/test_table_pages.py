@@ -13,7 +13,7 @@ OLDER = DataVersion(0, 1, 1)
 
 
 def collected(total: int, page_count: int) -> list[int]:
-    """What Apache's client collects: it ends as soon as it lacks no more than one entry."""
+    """The entries that Apache's client collects: it ends as soon as it lacks at most one."""
     entries: list[int] = []
     known = None
     while True:

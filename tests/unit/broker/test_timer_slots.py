@@ -1,4 +1,4 @@
-"""Which messages wait for which slot: order, counts, and no long calls."""
+"""Timed messages by slot: order, counts, and no long calls."""
 
 from __future__ import annotations
 
@@ -97,9 +97,7 @@ rows = st.lists(
 
 
 @given(rows, st.integers(1, 5))
-def test_what_is_added_is_taken_once_whatever_the_order(
-    steps: list[tuple[str, int]], size: int
-) -> None:
+def test_added_rows_are_taken_once_in_any_order(steps: list[tuple[str, int]], size: int) -> None:
     slots = TimerSlots(1000)
     added: dict[int, int] = {}
     taken: list[int] = []

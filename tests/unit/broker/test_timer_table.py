@@ -43,7 +43,7 @@ def record(**properties: object) -> TimerRecord:
         (10_000, WINDOW, 3),
     ],
 )
-def test_what_is_too_far_away_waits_to_be_rolled_on(left_s: int, slot_s: int, magic: int) -> None:
+def test_a_timer_too_far_away_waits_to_be_rolled_on(left_s: int, slot_s: int, magic: int) -> None:
     row = table().place(record(TIMER_OUT_MS=NOW_MS + left_s * 1000), NOW_MS + 500)
     assert (row.slot_ms - NOW_MS, row.magic) == (slot_s * 1000, magic)
     assert (row.write_ms, row.topic_hash) == (NOW_MS, java_hash(b"orders"))

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrail.broker.config import BrokerConfig
+from contrail.broker.config import BrokerConfig, BrokerRole
 from contrail.broker.services.topics import Topics, batch_topics
 from contrail.broker.state.creators import CreationRate
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.topics import TopicTable
-from contrail.errors import RequestRejected
+from contrail.errors import EntryIllegal, RequestRejected
 from contrail.model.data_version import DataVersion
 from contrail.model.topic import TopicConfig
 from contrail.protocol.codes import ResponseCode
@@ -86,7 +86,7 @@ def test_a_broker_has_the_topics_of_the_original_from_the_start() -> None:
     assert all(c.read_queue_count == c.write_queue_count for c in topics.values())
 
 
-def test_what_a_file_says_of_a_system_topic_counts_more_than_the_default() -> None:
+def test_a_files_settings_of_a_system_topic_count_more_than_the_default() -> None:
     table = TopicTable({"TBW102": TopicConfig("TBW102", 2, 2, 7)})
     assert Room(table).table.topics["TBW102"].write_queue_count == 2
 
@@ -187,7 +187,7 @@ def test_a_deleted_topic_no_longer_counts() -> None:
     assert room.send("two").topic == "two"
 
 
-def test_a_client_may_create_so_many_topics_in_one_second() -> None:
+def test_a_client_may_create_a_bounded_number_of_topics_in_one_second() -> None:
     room = Room(auto_topics_per_second_max=2)
     room.send("one")
     room.send("two")
@@ -340,7 +340,7 @@ def test_fields_of_newer_writers_survive_an_update() -> None:
     assert room.table.topics["orders"].unknown == {"colour": "red"}
 
 
-def test_deleting_tells_those_who_listen_once() -> None:
+def test_deleting_a_topic_tells_its_watchers_once() -> None:
     room = Room()
     gone: list[str] = []
     room.topics.on_delete.append(gone.append)
@@ -373,3 +373,38 @@ def test_retry_topics_made_by_sending_count_towards_the_limits() -> None:
     with refused(ResponseCode.TOPIC_NOT_EXIST, "there are 3 topics of contrailAutoTopicsMax=3"):
         room.send("%RETRY%d", default_topic="none", now_ms=NOW_MS + 1000)
     assert room.send("%RETRY%a", default_topic="none").topic == "%RETRY%a"
+
+
+def test_a_slave_makes_no_retry_topic_and_marks_none_as_ordered() -> None:
+    room = Room(role=BrokerRole.SLAVE, broker_id=1)
+    before = dict(room.table.topics)
+    assert room.topics.ensure_retry_topic("billing", NOW_MS).topic == "%RETRY%billing"
+    room.topics.mark_ordered(["BenchmarkTest"], NOW_MS)
+    assert dict(room.table.topics) == before
+    assert room.table.data_version == DataVersion()
+
+
+def test_a_slave_has_the_topics_of_its_master_and_tells_of_each_that_changed() -> None:
+    room = Room(role=BrokerRole.SLAVE, broker_id=1)
+    deleted: list[str] = []
+    room.topics.on_delete.append(deleted.append)
+    one, two = TopicConfig("one"), TopicConfig("two", attributes={"queue.type": "BatchCQ"})
+    version = DataVersion(1, 2, 3)
+    room.table.put(TopicConfig("old"), NOW_MS)
+    assert room.topics.follow({"one": one, "two": two}, version) == ["old"]
+    assert deleted == ["old"]
+    assert room.table.get("SCHEDULE_TOPIC_XXXX") is not None
+    assert room.changed == ["one", "two"]
+    assert room.batch_topics == [b"two"]
+    assert room.table.data_version == version
+    assert room.topics.follow({"one": one, "two": two}, version) == []
+    assert room.changed == ["one", "two"]
+
+
+def test_a_table_with_an_illegal_topic_is_not_followed() -> None:
+    room = Room(role=BrokerRole.SLAVE, broker_id=1)
+    before = dict(room.table.topics)
+    with pytest.raises(EntryIllegal):
+        room.topics.follow({"../x": TopicConfig("../x")}, DataVersion(1, 2, 3))
+    assert dict(room.table.topics) == before
+    assert room.changed == []

@@ -1,4 +1,4 @@
-"""Questions to producers: when, to whom, how often, and what happens without an answer."""
+"""Questions to producers: when, to which, how often, and the fate without an answer."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_after_fifteen_questions_the_message_is_given_up() -> None:
     assert world.log.commits() == []
 
 
-def test_what_was_given_up_and_cut_off_from_its_op_record_is_not_given_up_again() -> None:
+def test_a_message_given_up_and_cut_off_from_its_op_record_is_not_given_up_again() -> None:
     world = World()
     world.producer()
     world.send_half("k1", TRANSACTION_CHECK_TIMES="14")

@@ -6,7 +6,7 @@ import pytest
 
 from contrail.broker.services import transaction_recovery
 from contrail.broker.state.causes import Delivered
-from contrail.broker.state.transaction_records import commit_draft, read_half
+from contrail.broker.state.transaction_records import commit_draft, exhausted_draft, read_half
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import put_property, remove_property
 from contrail.protocol.codes import ResponseCode
@@ -55,7 +55,7 @@ def keys(world: World) -> list[str]:
     return [half.key for half in world.table]
 
 
-def test_what_the_op_records_name_is_not_open() -> None:
+def test_half_messages_that_op_records_name_are_not_open() -> None:
     world = World()
     for number in range(4):
         world.send_half(f"k{number}")
@@ -223,7 +223,7 @@ def test_a_commit_shown_by_the_log_alone_is_looked_for_again_until_its_op_record
     assert keys(found) == []
     assert found.transactions.durable_end <= half.physical_offset
     found.log.flush()
-    assert found.transactions.durable_end == found.log.flushed_end
+    assert found.transactions.durable_end == found.log.settled_end
 
 
 def test_the_search_for_commits_at_the_end_begins_at_a_record_and_not_too_far_away(
@@ -305,3 +305,34 @@ def test_our_copies_keep_the_properties_but_for_the_count_the_link_and_the_time(
         properties = remove_property(properties, name)
     assert properties == half.raw_properties
     assert half.record_bytes == RECORD_BYTES
+
+
+def test_half_messages_that_another_broker_has_are_closed_and_marked() -> None:
+    world = World()
+    halves = [world.send_half(key) for key in ("k1", "k2", "k3")]
+    copy = put_back(world, halves[2])
+    delivered = Delivered()
+    # Of the third the slave had only the first copy when it handed it over.
+    delivered.take_escaped((), (halves[0].physical_offset, halves[2].physical_offset))
+    restarted = World(world.log, delivered=delivered)
+    assert [one["transactionId"] for one in restarted.listed()] == ["k2"]
+    restarted.tick()
+    [(body, fates)] = restarted.ops()
+    marks = dict(zip(body.split(","), fates, strict=False))
+    assert marks == {"0": "e", str(copy.queue_offset): "e", str(halves[2].queue_offset): "s"}
+    refused = restarted.end(halves[0], COMMIT)
+    assert refused is not None and refused.code == ResponseCode.ILLEGAL_OPERATION
+    assert "another broker" in (refused.remark or "")
+    assert [one["transactionId"] for one in World(restarted.log).listed()] == ["k2"]
+
+
+def test_a_message_that_was_given_up_at_the_end_of_the_log_is_not_open() -> None:
+    """The copy of a log may end between the message and its op record."""
+    world = World()
+    half, other = world.send_half("k1"), world.send_half("k2")
+    world.store(exhausted_draft(half))
+    restarted = World(world.log)
+    assert [one["transactionId"] for one in restarted.listed()] == ["k2"]
+    restarted.tick()
+    assert restarted.ops() == [(f"{half.queue_offset},", "x")]
+    assert other.queue_offset == 1

@@ -274,7 +274,7 @@ def test_of_ends_in_one_tick_only_the_one_that_breaks_a_limit_is_refused() -> No
 
 
 def test_under_sync_flush_an_end_is_answered_after_the_flush() -> None:
-    world = World(waits_for_flush=True)
+    world = World(waits=True)
     half = world.send_half()
     assert world.end(half) is None
     assert len(world.acknowledgements) == 1
@@ -319,7 +319,7 @@ def test_a_commit_that_was_cut_off_from_its_op_record_counts() -> None:
     assert answer is not None and answer.code == ResponseCode.SUCCESS
     assert len(next_life.log.commits()) == 1
     next_life.log.flush()
-    assert next_life.transactions.durable_end == next_life.log.flushed_end
+    assert next_life.transactions.durable_end == next_life.log.settled_end
 
 
 def test_a_message_that_only_bears_the_bits_of_a_commit_decides_nothing() -> None:

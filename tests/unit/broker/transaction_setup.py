@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from contrail.broker.config import BrokerConfig
 from contrail.broker.handlers.transactions import TransactionHandlers
-from contrail.broker.services.acknowledgements import Acknowledgements, DurableAnswers
+from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.transaction_checks import HalfRetention, TransactionChecks
 from contrail.broker.services.transaction_operators import TransactionOperators
 from contrail.broker.services.transactions import GROUP, Transactions
@@ -43,7 +43,7 @@ class World:
         *,
         offsets: ConsumerOffsets | None = None,
         delivered: Delivered | None = None,
-        waits_for_flush: bool = False,
+        waits: bool = False,
     ) -> None:
         self.log = log or MemoryLog(ManualClock())
         self.clock = self.log.clock
@@ -76,10 +76,9 @@ class World:
         operators = TransactionOperators(
             self.transactions, self.checks, self.table, self.log, self.clock, store_host=STORE_HOST
         )
-        self.acknowledgements = Acknowledgements(timeout_ms=5000)
-        answers = DurableAnswers(self.acknowledgements, self.clock, waits_for_flush=waits_for_flush)
+        self.acknowledgements = Acknowledgements(self.clock, waits=waits, disk_timeout_ms=5000)
         self.handlers = TransactionHandlers(
-            self.transactions, operators, answers, self.settings, self.clock
+            self.transactions, operators, self.acknowledgements, self.settings, self.clock
         )
         self.transactions.recover(delivered or Delivered())
 
@@ -94,13 +93,13 @@ class World:
     ) -> World:
         """The next life, from a log cut off behind so many records and cursors that were written.
 
-        What the log's end says of deliveries is what the recovery finds by itself.
+        The facts of the log's end about deliveries are those that the recovery finds.
         """
         count = len(self.log.records) if record_count is None else record_count
         kept = self.offsets.snapshot().offsets if written is None else written
         return World(self.log.after_crash(count), offsets=ConsumerOffsets(kept))
 
-    # What happens to it.
+    # Events.
 
     def send_half(self, key: str = "k1", **options: str) -> StoredMessage:
         run = self.log.append([half_draft(key, clock=self.clock, **options)])  # type: ignore[arg-type]
@@ -165,7 +164,7 @@ class World:
         found: list[dict[str, object]] = json.loads(answer.body)
         return found
 
-    # What can be seen of it.
+    # Observations.
 
     @property
     def cursors(self) -> tuple[int, int]:

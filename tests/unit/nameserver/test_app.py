@@ -50,7 +50,7 @@ def test_a_silent_broker_is_evicted_by_the_clock_and_its_connection_closed() -> 
 
 
 @pytest.mark.proves("nameserver.routes.closed-connection")
-def test_a_broker_whose_connection_closes_is_gone_at_once() -> None:
+def test_a_broker_whose_connection_closes_leaves_all_routes_at_once() -> None:
     peer = FakePeer()
     nameserver = NameServer(config(), clock=ManualClock())
     register(nameserver, peer)
@@ -60,12 +60,12 @@ def test_a_broker_whose_connection_closes_is_gone_at_once() -> None:
     assert nameserver.tables.cluster_info().brokers == {}
 
 
-def test_a_network_that_is_none_is_refused_before_anything_listens() -> None:
+def test_an_invalid_network_is_refused_before_the_server_listens() -> None:
     with pytest.raises(ConfigError, match="contrailClusterAllowList"):
         NameServer(config(contrailClusterAllowList="10.0.0.0/99"), clock=ManualClock())
 
 
-def test_the_settings_shown_are_those_in_force() -> None:
+def test_the_shown_settings_are_in_force() -> None:
     nameserver = NameServer(config(listenPort="0"), clock=ManualClock())
     assert nameserver.config.listen_port == 0
     assert nameserver.config.kv_config_path == Path("/kv")

@@ -1,4 +1,4 @@
-"""What each request to a NameServer is answered."""
+"""The NameServer's answer to each request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ V = TypeVar("V")
 
 
 class FakeSaver:
-    """Saves when it is told to, or fails with ``problem``."""
+    """Saves when the test calls ``write``, or fails with ``problem``."""
 
     def __init__(self, render: Callable[[], bytes]) -> None:
         self._render = render
@@ -79,7 +79,7 @@ def planned(changes: DurableChanges[K, V]) -> Iterator[tuple[K, V | None]]:
 
 
 class Nameserver:
-    """All handlers over one set of tables, asked as the dispatcher would ask them."""
+    """All handlers over one set of tables, called as the dispatcher calls them."""
 
     def __init__(self, **settings: str) -> None:
         files = {"kvConfigPath": "/kv", "configStorePath": "/config"}
@@ -173,7 +173,7 @@ def test_a_registration_without_an_identity_is_refused(nameserver: Nameserver, n
     )
 
 
-def test_a_slave_is_told_its_master(nameserver: Nameserver) -> None:
+def test_a_slave_gets_the_address_of_its_master(nameserver: Nameserver) -> None:
     nameserver.register()
     answer = nameserver.register(brokerAddr="10.0.0.2:10911", brokerId="1")
     assert answer.fields == {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
@@ -186,7 +186,7 @@ def test_the_heartbeat_timeout_of_the_header_is_kept(nameserver: Nameserver) -> 
 
 
 @pytest.mark.proves("nameserver.routes.order-config")
-def test_a_registering_broker_is_told_the_order_config_unless_that_is_off() -> None:
+def test_a_registering_broker_gets_the_order_config_unless_the_setting_is_off() -> None:
     nameserver = Nameserver()
     assert nameserver.register().body == b""
     nameserver.kv.put("ORDER_TOPIC_CONFIG", "t1", "broker-a:4")
@@ -195,7 +195,7 @@ def test_a_registering_broker_is_told_the_order_config_unless_that_is_off() -> N
     assert nameserver.register().body == b""
 
 
-def test_missing_topics_go_with_a_registration_when_the_setting_says_so() -> None:
+def test_a_registration_removes_missing_topics_when_the_setting_is_on() -> None:
     nameserver = Nameserver(deleteTopicWithBrokerRegistration="true")
     nameserver.register()
     nameserver.register(RegisterBrokerBody({"t1": TOPICS["t1"]}, DataVersion(0, 4, 18)))
@@ -229,7 +229,7 @@ def test_a_heartbeat_keeps_a_broker_alive(nameserver: Nameserver) -> None:
 
 
 @pytest.mark.proves("nameserver.routes.unregister")
-def test_an_unregistered_broker_is_gone_at_once(nameserver: Nameserver) -> None:
+def test_an_unregistered_broker_leaves_all_routes_at_once(nameserver: Nameserver) -> None:
     nameserver.register()
     assert nameserver.ask(RequestCode.UNREGISTER_BROKER, brokerId="0", **BROKER) == Response()
     refusal = nameserver.refusal(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="t1")
@@ -287,7 +287,7 @@ def test_a_zone_sees_no_brokers_of_another(nameserver: Nameserver) -> None:
 
 
 @pytest.mark.proves("nameserver.routes.order-config")
-def test_the_order_config_is_in_routes_only_when_that_is_on() -> None:
+def test_the_order_config_is_in_routes_only_when_the_setting_is_on() -> None:
     nameserver = Nameserver()
     nameserver.register()
     nameserver.kv.put("ORDER_TOPIC_CONFIG", "t1", "broker-a:4")
@@ -297,7 +297,7 @@ def test_the_order_config_is_in_routes_only_when_that_is_on() -> None:
     assert nameserver.route("sub").order_config is None
 
 
-def test_routes_wait_for_brokers_after_a_start_when_that_is_on() -> None:
+def test_routes_wait_for_brokers_after_a_start_when_the_setting_is_on() -> None:
     nameserver = Nameserver(needWaitForService="true", waitSecondsForService="45")
     nameserver.register()
     nameserver.clock.advance(ms=44_999)
@@ -307,7 +307,7 @@ def test_routes_wait_for_brokers_after_a_start_when_that_is_on() -> None:
     assert nameserver.route().queues
 
 
-def test_an_acting_master_is_shown_when_that_is_on() -> None:
+def test_an_acting_master_is_shown_when_the_setting_is_on() -> None:
     nameserver = Nameserver()
     nameserver.register(brokerId="1", enableActingMaster="true")
     assert set(nameserver.route().brokers[0].addresses) == {1}

@@ -30,7 +30,7 @@ def test_a_namespace_outlives_its_last_key() -> None:
     assert table.namespace("m") is None
 
 
-def test_a_full_table_takes_only_new_values_for_known_keys(
+def test_a_full_table_accepts_only_new_values_for_known_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kv, "ENTRY_COUNT_MAX", 1)
@@ -60,7 +60,7 @@ def test_a_file_of_another_shape_is_refused() -> None:
         decode_kv(b'{"configTable":[]}')
 
 
-def test_entries_that_break_their_rule_are_handed_back_and_the_others_read() -> None:
+def test_entries_that_break_a_rule_are_returned_and_the_others_read() -> None:
     stored = decode_kv(b'{"configTable":{"n":{"a":"1","b":{},"\\u0001":"2"},"m":1,"o":{"k":true}}}')
     assert stored.namespaces == {"n": {"a": "1"}, "o": {"k": "true"}}
     places = [entry.place for entry in stored.refused]
@@ -82,7 +82,7 @@ def test_entries_that_break_their_rule_are_handed_back_and_the_others_read() -> 
         ("n", "k", "\ud800"),
     ],
 )
-def test_an_entry_that_the_files_reader_would_refuse_is_not_taken(
+def test_an_entry_that_the_files_reader_would_refuse_is_refused(
     namespace: str, key: str, value: str
 ) -> None:
     table = KvTable()

@@ -1,4 +1,4 @@
-"""The routing tables: who may register, what counts, and who is forgotten when."""
+"""The routing tables: which brokers may register, whose topics count, when brokers are removed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_registered_broker_is_in_routes_and_in_its_cluster(
     assert tables.member_group("C", "nobody").addresses == {}
 
 
-def test_a_topic_nobody_registered_has_no_route(tables: RouteTables) -> None:
+def test_a_topic_without_registration_has_no_route(tables: RouteTables) -> None:
     assert tables.route("t1") is None
 
 
@@ -91,6 +91,17 @@ def test_a_broker_under_a_new_id_leaves_its_old_one(tables: RouteTables, peer: F
     assert tables.member_group("C", "broker-a").addresses == {0: "10.0.0.1:10911"}
 
 
+def test_a_newcomer_that_takes_a_live_brokers_id_displaces_it(
+    tables: RouteTables, peer: FakePeer
+) -> None:
+    assert tables.register(broker(), peer, NOW).displaced is None
+    assert tables.register(broker(), peer, NOW).displaced is None, "it is the same one"
+    other = broker(address="10.0.0.9:10911")
+    assert tables.register(other, FakePeer(), NOW).displaced == "10.0.0.1:10911"
+    tables.disconnect(peer)
+    assert tables.register(other, FakePeer(), NOW).displaced is None
+
+
 def test_a_newcomer_with_an_older_state_is_ignored(tables: RouteTables, peer: FakePeer) -> None:
     owner = replace(broker(), body=body("t1", "t2", version=DataVersion(5, 1, NOW)))
     tables.register(owner, peer, NOW)
@@ -111,7 +122,9 @@ def test_a_newcomer_with_an_equal_state_takes_the_id_over(
     assert tables.member_group("C", "broker-a").addresses == {0: "10.0.0.9:10911"}
 
 
-def test_a_single_topic_cannot_be_a_brokers_first_word(tables: RouteTables, peer: FakePeer) -> None:
+def test_a_single_topic_cannot_be_a_brokers_first_registration(
+    tables: RouteTables, peer: FakePeer
+) -> None:
     single = replace(broker(), body=body("t3", version=DataVersion(0, 2, NOW)))
     with pytest.raises(RequestRejected, match="single topic") as caught:
         tables.register(single, peer, NOW)
@@ -122,13 +135,13 @@ def test_a_single_topic_cannot_be_a_brokers_first_word(tables: RouteTables, peer
     assert tables.topics.topics() == {"t1", "t2", "t3"}
 
 
-def test_a_full_table_takes_only_brokers_it_knows(
+def test_a_full_table_accepts_only_known_brokers(
     tables: RouteTables, peer: FakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "BROKER_COUNT_MAX", 1)
     tables.register(broker(), peer, NOW)
     tables.register(broker(), peer, NOW)
-    with pytest.raises(RequestRejected, match="takes no more"):
+    with pytest.raises(RequestRejected, match="accepts no more"):
         tables.register(broker(name="broker-b", address="10.0.0.2:1"), peer, NOW)
 
 
@@ -167,7 +180,7 @@ def test_a_topic_the_table_lost_comes_back_with_an_unchanged_version(
     assert tables.route("t1") is not None
 
 
-def test_topics_missing_from_a_registration_stay_unless_asked_otherwise(
+def test_topics_missing_from_a_registration_stay_unless_the_setting_is_on(
     tables: RouteTables, peer: FakePeer
 ) -> None:
     tables.register(broker(), peer, NOW)
@@ -195,7 +208,7 @@ def test_a_silent_broker_is_evicted_after_the_time_it_announced(
 
 
 @pytest.mark.proves("nameserver.routes.eviction")
-def test_a_sign_of_life_postpones_the_eviction(tables: RouteTables, peer: FakePeer) -> None:
+def test_a_heartbeat_postpones_the_eviction(tables: RouteTables, peer: FakePeer) -> None:
     tables.register(broker(), peer, NOW)
     tables.heard(broker().key, NOW + 60_000)
     tables.heard(BrokerKey("C", "nobody"), NOW)

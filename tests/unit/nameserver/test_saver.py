@@ -1,4 +1,4 @@
-"""State is written by a worker thread as it is then, and everybody learns how it went."""
+"""A worker thread writes the state of that moment, and each caller gets the outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def patch_writer(monkeypatch: pytest.MonkeyPatch, write: Callable[[bytes], None]
     monkeypatch.setattr(saver, "write_state", write_state)
 
 
-def test_all_that_wait_for_a_write_share_the_next(
+def test_callers_that_wait_for_a_write_share_the_next_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written: Written = []
@@ -55,7 +55,9 @@ def test_all_that_wait_for_a_write_share_the_next(
     assert problems == [None, None, None, None]
 
 
-def test_a_failed_write_is_told_and_the_next_one_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_is_reported_and_the_next_write_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     problems: Problems = []
 
     def write(data: bytes) -> None:
@@ -92,4 +94,4 @@ def test_a_document_that_its_reader_would_find_too_long_is_not_written(
 
     patch_writer(monkeypatch, write)
     asyncio.run(scenario())
-    assert "4 bytes, its reader takes 3" in str(problems[0])
+    assert "4 bytes, its reader accepts 3" in str(problems[0])

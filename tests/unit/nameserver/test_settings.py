@@ -1,4 +1,4 @@
-"""Settings: what the file may say, and the closed list that may change at run time."""
+"""Settings of the properties file, and the closed list that may change at run time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_settings_read_back_from_their_own_properties() -> None:
     assert NameServerConfig.from_properties(config.to_properties()) == config
 
 
-def test_names_that_are_not_the_nameservers_are_left_alone() -> None:
+def test_names_of_no_nameserver_setting_are_skipped() -> None:
     found = NameServerConfig.from_properties({"brokerName": "b", "orderMessageEnable": " True "})
     assert found.order_config_in_routes
 
@@ -80,7 +80,7 @@ def test_every_changeable_setting_changes(settings: RuntimeSettings, name: str) 
         "storePathRootDir",
     ],
 )
-def test_what_steers_files_or_connections_is_forbidden(
+def test_settings_of_files_and_connections_cannot_be_changed(
     settings: RuntimeSettings, name: str
 ) -> None:
     before = settings.config
@@ -101,7 +101,7 @@ def test_an_unknown_setting_is_refused_by_name(settings: RuntimeSettings) -> Non
     assert caught.value.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_one_wrong_value_leaves_all_settings_as_they_were(settings: RuntimeSettings) -> None:
+def test_one_wrong_value_leaves_all_settings_unchanged(settings: RuntimeSettings) -> None:
     before = settings.config
     with pytest.raises(RequestRejected, match="waitSecondsForService"):
         settings.change({"orderMessageEnable": "true", "waitSecondsForService": "99999999"})

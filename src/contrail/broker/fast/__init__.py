@@ -1,1 +1,1 @@
-"""The fast path: every shortcut between socket and log. ``README.md`` says what each leaves out."""
+"""The fast path: every shortcut between socket and log. ``README.md`` lists the steps left out."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from contrail.broker.fast.known_pulls import KnownPulls
+from contrail.broker.fast.pull_answers import PullAnswers
+from contrail.broker.fast.pull_forms import PullForms
 from contrail.broker.fast.pulls import FastPulls
-from contrail.broker.fast.send_answers import RowAnswers
-from contrail.broker.fast.send_lane import SendLane
+from contrail.broker.fast.row_answers import RowAnswers
 from contrail.broker.fast.sends import FastSends
-from contrail.broker.handlers.busy_pulls import BusyPulls
+from contrail.broker.fast.tickless_sends import TicklessSends
+from contrail.broker.guards import Guards
 from contrail.broker.handlers.pull import PullHandler
 from contrail.broker.handlers.send import SendHandler
 from contrail.broker.services.acknowledgements import Acknowledgements
@@ -21,7 +22,6 @@ from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.ways import Ways
-from contrail.clock import Clock
 from contrail.protocol.command import Request
 from contrail.store import MessageStore
 from contrail.wire.connection import Connection
@@ -37,24 +37,22 @@ class FastPath:
     sends: FastSends
     pulls: FastPulls
     # None when every message that is stored is told of.
-    lane: SendLane | None
+    tickless: TicklessSends | None
 
 
 @dataclass(frozen=True, slots=True)
 class FastNeed:
-    """What the fast path shares with the general way."""
+    """The parts that the fast path shares with the general way."""
 
     settings: RuntimeSettings
     store: MessageStore
     stats: BrokerStats
-    clock: Clock
     server: Server
     router: RequestRouter
     deriving: Deriving
     acknowledgements: Acknowledgements
     consumer_offsets: ConsumerOffsets
     ways: Ways
-    waits_for_flush: bool
     is_watched: bool
 
 
@@ -64,77 +62,75 @@ def fast_path(
     send_admission: SendAdmission,
     pulls: PullHandler,
     pull_admission: PullAdmission,
-    busy: BusyPulls,
     *,
     is_on: bool,
+    guards: Guards,
     serve: Callable[[Connection, Request], None],
 ) -> FastPath:
-    """The fast path of these handlers; ``serve`` serves a request the general way."""
-    fast_sends = _fast_sends(need, sends, send_admission)
-    known = KnownPulls(
-        need.settings,
-        pull_admission,
-        need.store,
-        need.consumer_offsets,
-        need.stats,
-        pulls.cold_reads,
-        pulls.read,
-        need.ways,
+    """The fast path of these handlers.
+
+    ``serve`` is the general way.
+    """
+    fast_sends = _fast_sends(need, sends, send_admission, guards)
+    forms = PullForms(
+        need.settings, pull_admission, need.store, need.consumer_offsets, need.stats, pulls.read
     )
-    known.times = need.server.times
+    answers = PullAnswers(pull_admission, need.consumer_offsets, need.stats, pulls.cold_reads)
     fast_pulls = FastPulls(
         pulls,
-        known,
+        forms,
+        answers,
+        need.store,
         need.server,
         need.router,
         need.deriving,
-        need.settings,
-        busy,
-        need.server.times,
+        verdict=guards.verdict,
         serve=serve,
         ways=need.ways,
     )
-    lane = None if need.is_watched else _lane(need, sends, send_admission, fast_sends)
-    return FastPath(is_on, fast_sends, fast_pulls, lane)
+    tickless = None
+    if not need.is_watched:
+        tickless = _tickless(need, sends, send_admission, fast_sends, guards)
+    return FastPath(is_on, fast_sends, fast_pulls, tickless)
 
 
-def _fast_sends(need: FastNeed, sends: SendHandler, admission: SendAdmission) -> FastSends:
+def _fast_sends(
+    need: FastNeed, sends: SendHandler, admission: SendAdmission, guards: Guards
+) -> FastSends:
     answers = RowAnswers(
         sends.answers,
         need.settings,
         need.acknowledgements,
-        need.clock,
-        waits_for_flush=need.waits_for_flush,
         times=need.server.times,
     )
     return FastSends(
         sends,
-        need.settings,
         admission,
         need.store,
         need.stats,
-        need.clock,
         need.server.limits,
         answers,
-        waits_for_flush=need.waits_for_flush,
+        guards,
         is_watched=need.is_watched,
         ways=need.ways,
     )
 
 
-def _lane(
-    need: FastNeed, sends: SendHandler, admission: SendAdmission, fast_sends: FastSends
-) -> SendLane:
-    return SendLane(
+def _tickless(
+    need: FastNeed,
+    sends: SendHandler,
+    admission: SendAdmission,
+    fast_sends: FastSends,
+    guards: Guards,
+) -> TicklessSends:
+    return TicklessSends(
         need.server,
-        need.router,
+        guards,
         sends,
-        fast_sends,
+        fast_sends.answers,
         admission,
         need.store,
         need.stats,
         need.deriving,
-        need.settings,
-        waits_for_flush=need.waits_for_flush,
         ways=need.ways,
     )

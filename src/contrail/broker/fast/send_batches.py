@@ -1,70 +1,72 @@
-"""Tidy batches: those of one tick are split, written, counted and answered together.
+"""Fast batches as rows: one for each message, and one answer for each batch.
 
-A batch is tidy when nothing has to be decided about it (``SendAdmission.splitting_topics``) and its
-messages can be stored as they came (``kernels.batch_sends``). Anything else, and whatever goes
-wrong on the way, is for the general way, ``handlers.send``.
+A batch is fast when nothing has to be decided about it (``SendAdmission.split_topics``) and its
+messages can be stored as they came (``kernels.batch_rows``). Any other batch, and every error, is
+for the general way, ``handlers.send``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from contrail.broker.fast.send_answers import RowAnswers
-from contrail.broker.services.send_admission import PLAIN_FLAGS, SendAdmission
-from contrail.broker.state.stats import BrokerStats
-from contrail.errors import StoreError
-from contrail.kernels.batch_sends import count_batches
-from contrail.kernels.send_runs import Item
-from contrail.store import MessageStore
+from contrail.broker.handlers.send_answers import Sent, Stored
+from contrail.broker.services.send_admission import FAST_FLAGS, SendAdmission
+from contrail.kernels import send_rows
+from contrail.kernels.batch_rows import batch_rows
+from contrail.kernels.frame_scan import FEATURE_NO_UNIQUE_KEY
+from contrail.kernels.send_records import are_admitted
+from contrail.model.batch import BATCH_COUNT_MAX
+from contrail.model.topic import QueueType
+from contrail.protocol.frames import SendRequest
 from contrail.wire.connection import Connection
 
+if TYPE_CHECKING:
+    from contrail.kernels.send_records import Chunk
 
-class SendBatches:
-    """The tidy batches of a tick."""
 
-    def __init__(
-        self,
-        admission: SendAdmission,
-        store: MessageStore,
-        stats: BrokerStats,
-        answers: RowAnswers,
-        *,
-        take_singly: Callable[[Connection, Item], None],
-    ) -> None:
-        """``take_singly`` is for a batch that is not tidy, or not any more."""
-        self._admission = admission
-        self._store = store
-        self._stats = stats
-        self._answers = answers
-        self._take_singly = take_singly
-        # Collected, and not appended yet.
-        self.sent: list[tuple[Connection, Item]] = []
+class SendBatch:
+    """One fast batch of a connection; its ``chunk`` has been admitted."""
 
-    def count(self, items: list[Item], at: int) -> int:
-        """How many sends from there on are batches that may be collected."""
-        return count_batches(items, at, self._admission.splitting_topics, PLAIN_FLAGS)
+    __slots__ = ("chunk", "peer", "send")
 
-    def take(self, peer: Connection, items: list[Item]) -> None:
-        """Collect batches of one connection."""
-        self.sent += [(peer, item) for item in items]
+    def __init__(self, peer: Connection, send: SendRequest, chunk: Chunk) -> None:
+        self.peer = peer
+        self.send = send
+        self.chunk = chunk
 
-    def append(self) -> None:
-        """Append everything collected so far and answer, or park the answers."""
-        if not self.sent:
-            return
-        sent, self.sent = self.sent, []
-        drafts = [item[11] for _, item in sent]
-        try:
-            appended = self._store.append_batches(drafts)
-        except StoreError:
-            # It happens again on the general way, which tells everybody.
-            appended = None
-        except Exception as error:
-            self._answers.refuse_failed_batches(sent, error)
-            return
-        if appended is None:
-            for peer, item in sent:
-                self._take_singly(peer, item)
-            return
-        self._stats.stored_batches(drafts, appended.places, appended.physical_end)
-        self._answers.promise_batches(sent, appended)
+    @property
+    def sent(self) -> Sent:
+        """The parts that the answer needs: bodies are in the log."""
+        send = self.send
+        return Sent(
+            self.peer,
+            send.opaque,
+            send.flag,
+            send.code,
+            send.unique_key,
+            send.draft.queue_id,
+            QueueType.SIMPLE,
+        )
+
+    def stored(self) -> Stored:
+        """Where its messages are, once they were appended."""
+        rows = self.chunk[2]
+        places = rows[send_rows.PHYSICAL_OFFSET :: send_rows.ROW_NUMBERS].tolist()
+        return Stored(self.sent, rows[send_rows.QUEUE_OFFSET], places)
+
+
+def send_batch(
+    peer: Connection, send: SendRequest, admission: SendAdmission, body_bytes_max: int
+) -> SendBatch | None:
+    """A send as a fast batch, if it is one."""
+    if not send.is_batch or send.features & ~FEATURE_NO_UNIQUE_KEY:
+        return None
+    if send.draft.topic not in admission.split_topics:
+        return None
+    # A slice of a named tuple is a tuple, which C takes apart without an iterator.
+    chunk = batch_rows(send.draft[:], body_bytes_max, BATCH_COUNT_MAX)
+    if chunk is None or not are_admitted(
+        chunk, admission.split_topics, admission.fast_places, FAST_FLAGS, body_bytes_max
+    ):
+        return None
+    return SendBatch(peer, send, chunk)

@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable
 
 from contrail.broker.handlers.saved_answers import SavedAnswer
+from contrail.broker.replication_config import ReplicationConfig
 from contrail.broker.services.runtime_report import RuntimeReport
 from contrail.broker.services.setting_changes import Changed, SettingChanges
+from contrail.broker.services.slave_tables import LOG_END_FIELD
 from contrail.broker.services.stored_tables import consumer_offset_table
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.runtime_settings import RuntimeSettings, setting_text
@@ -47,11 +49,14 @@ class BrokerAdminHandlers:
         *,
         clock: Clock,
         delay_offsets: Callable[[], DelayOffsetTable] = DelayOffsetTable,
+        log_end: Callable[[], int] = lambda: 0,
         on_permission_changed: Callable[[int], None] = lambda now_ms: None,
         in_slices: InSlices = in_one_go,
         changes: SettingChanges | None = None,
+        replication: ReplicationConfig | None = None,
     ) -> None:
         """``on_permission_changed`` must give the topics a new version and register the broker."""
+        self._replication = replication or ReplicationConfig()
         self._changes = changes or SettingChanges(settings)
         self._settings = settings
         self._stats = stats
@@ -60,6 +65,7 @@ class BrokerAdminHandlers:
         self._store_config = store_config
         self._clock = clock
         self._delay_offsets = delay_offsets
+        self._log_end = log_end
         self._on_permission_changed = on_permission_changed
         self._in_slices = in_slices
 
@@ -74,7 +80,7 @@ class BrokerAdminHandlers:
         }
 
     def handle_update_settings(self, request: Request, peer: Peer) -> Answer:
-        """Change settings of the closed list: all that are named or, if one is refused, none.
+        """Change settings of the closed list: all named ones or, if one is refused, none.
 
         They are in force, and answered, once their file is durable.
         """
@@ -98,10 +104,10 @@ class BrokerAdminHandlers:
         return saved.answer()
 
     def handle_get_settings(self, request: Request, peer: Peer) -> Response:
-        """Every setting of the broker and its store; secrets are left out."""
+        """Every setting of the broker, its store and replication; secrets are left out."""
         named = {
             str(field.metadata["apache"]): setting_text(getattr(config, field.name))
-            for config in (self._settings.config, self._store_config)
+            for config in (self._settings.config, self._store_config, self._replication)
             for field in dataclasses.fields(config)
             if not _SECRET.search(field.name)
         }
@@ -125,7 +131,7 @@ class BrokerAdminHandlers:
         return Response(body=encode_stats(item.window(MINUTE), item.window(HOUR), item.window(DAY)))
 
     def _consumer_offsets(self, request: Request, peer: Peer) -> Steps:
-        """The table of committed offsets as its file has it, and what is only in memory."""
+        """The table of committed offsets: its file, and the offsets that are only in memory."""
         copy, pulled = consumer_offset_table(self._offsets), self._offsets.pulled()
         yield
         table = CONSUMER_OFFSETS.encode(copy)
@@ -135,4 +141,8 @@ class BrokerAdminHandlers:
         return Response(body=encode_body(table))
 
     def handle_delay_offsets(self, request: Request, peer: Peer) -> Response:
-        return Response(body=encode_body(DELAY_OFFSETS.encode(self._delay_offsets())))
+        """With the end of the log: a slave believes the table once its log is as long."""
+        return Response(
+            fields={LOG_END_FIELD: str(self._log_end())},
+            body=encode_body(DELAY_OFFSETS.encode(self._delay_offsets())),
+        )

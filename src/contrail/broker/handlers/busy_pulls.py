@@ -1,4 +1,4 @@
-"""Pulls that the broker cannot serve now, whatever they ask for: the rule, and the answers."""
+"""Pulls that the broker is too busy to serve: the rule, and the answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BusyPulls:
         self._waiting = waiting
 
     def answer(self, peer: Peer) -> ReadyAnswer | None:
-        """What a pull of this peer is answered that cannot be served now."""
+        """The answer to a pull of this peer that cannot be served now."""
         if peer.is_choked:
             return _CHOKED
         config = self._settings.config

@@ -1,4 +1,4 @@
-"""Clients of the broker: heartbeats, goodbyes, who is connected, and the check of a filter."""
+"""Clients of the broker: heartbeats, goodbyes, connections, and the check of a filter."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TopicRules(Protocol):
 
 
 class _Taken:
-    """What became of the groups of one heartbeat."""
+    """The outcome of a heartbeat for its groups."""
 
     def __init__(self) -> None:
         self.changed: list[str] = []
@@ -105,7 +105,7 @@ class _Taken:
 
 
 class ClientHandlers:
-    """Answers what clients say of themselves and what operators ask about them."""
+    """Answers clients' heartbeats, and operators' questions about clients."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What operators ask about groups: consume stats, time spans, topics, groups, subscriptions."""
+"""Operators' requests about groups: consume stats, time spans, topics, groups, subscriptions."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class GroupsByName(Protocol):
 
 
 class PullRates(Protocol):
-    """Counts what groups pull."""
+    """Counts the messages that groups pull."""
 
     def group_get_per_second(self, topic: str, group: str) -> float: ...
 
 
 class ProgressHandlers:
-    """Answers how far groups have come, and who consumes what."""
+    """Answers how far groups have consumed, and which groups consume which topics."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ProgressHandlers:
         return Response(body=(yield from consume_stats_steps(ConsumeStats(progress, tps))))
 
     def _stats_topics(self, group: str, fields: HeaderFields) -> list[str]:
-        """A list of topics is taken as it is; else only what the group subscribes to counts."""
+        """A list of topics is taken as it is; else only the group's subscriptions count."""
         listed = fields.text("topicList", "")
         if listed.strip():
             return [name for name in listed.split(";") if name]
@@ -158,7 +158,7 @@ class ProgressHandlers:
             if config is None or (ordered_only and not config.order):
                 continue
             if self._consumers.subscribes(group, topic):
-                # RocketMQ counts write queues here, and does not look at what was pulled.
+                # RocketMQ counts write queues here, and does not look at pulled offsets.
                 queues = range(config.write_queue_count)
                 progress = yield from self._progress(group, topic, queues, absent, pulled=False)
                 entries.append(
@@ -200,7 +200,7 @@ class ProgressHandlers:
         )
 
     def handle_groups_of_topic(self, request: Request, peer: Peer) -> Response:
-        """Who consumes a topic: groups that are online, and those that left offsets behind."""
+        """The groups that consume a topic: those online, and those that left offsets behind."""
         topic = HeaderFields(request).text("topic")
         groups = self._consumers.groups_of_topic(topic) | self._offsets.groups_of(topic)
         return Response(body=encode_group_list(groups))

@@ -1,4 +1,4 @@
-"""Requests about consumer groups: create, change, delete, list, and what is forbidden to them."""
+"""Requests about consumer groups: create, change, delete, list, and forbid topics to them."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class GroupHandlers:
         return Response(body=encode_group(found))
 
     def _all_groups(self, request: Request, peer: Peer) -> Steps:
-        """All groups as they are now; some of them for a caller who asks for pieces."""
+        """All groups as they are now, or a page of them for a caller that asks for pages."""
         table = self._groups.table
         page = read_page(request, "groupSeq", "maxGroupNum")
         forbidden = table.forbidden_table()

@@ -16,9 +16,8 @@ from contrail.broker.state.parked_pulls import DEADLINE_GRAIN_MS, ParkedPull, Pa
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
-from contrail.kernels.frame_scan import Item
 from contrail.protocol.command import Request, Response
-from contrail.protocol.frames import pull_request
+from contrail.protocol.frames import PullFrame, pull_request
 from contrail.runtime.turns import STEPS_IN_A_ROW, STEPS_PER_TURN, LaterCalls, TurnWork
 from contrail.store import Arrival, GetResult, GetStatus, MessageStore
 from contrail.wire.peer import Peer
@@ -68,7 +67,12 @@ class HeldPulls:
         self._is_checking = False
 
     def park(
-        self, request: Request, peer: Peer, plan: PullPlan, hold_ms: int, fast: Item | None = None
+        self,
+        request: Request,
+        peer: Peer,
+        plan: PullPlan,
+        hold_ms: int,
+        fast: PullFrame | None = None,
     ) -> bool:
         """Hold a pull; False when too many are held. ``fast`` is one that has no fields yet."""
         config = self._settings.config
@@ -129,7 +133,7 @@ class HeldPulls:
     def _is_woken(
         self, pull: ParkedPull, queue_offset_max: int, looked: dict[object, int | None]
     ) -> bool:
-        """What goes wrong with one pull's filter must not keep the others asleep."""
+        """A failure of one pull's filter must not keep the other pulls asleep."""
         try:
             return self._wants(pull, queue_offset_max, looked)
         except Exception:
@@ -143,12 +147,12 @@ class HeldPulls:
         if pull.peer.is_closed:
             return True
         if queue_offset_max <= pull.scanned_to:
-            # It has looked at these already, with news that came before.
+            # An earlier pass has looked at these messages for this pull.
             return False
         plan = pull.plan
         if plan.tag_codes is None and plan.property_filter is None:
             return True
-        # Only what has not been looked at yet; a filter that wants nothing keeps waiting.
+        # Only messages that were not checked yet; a pull whose filter wants none stays held.
         expression = plan.property_filter.text if plan.property_filter is not None else None
         key = (plan.tag_codes, expression, pull.scanned_to)
         if key not in looked:
@@ -187,7 +191,7 @@ class HeldPulls:
             self._expire_at(end_ms)
 
     def sweep(self) -> None:
-        """Forget peers that are gone; wake filters that have fallen behind."""
+        """Forget peers that are gone; answer filtered pulls that have fallen behind."""
         if self.parked:
             self.waking.add(self._swept())
 
@@ -254,7 +258,7 @@ class HeldPulls:
         self.waking.add(map(self._finish, pulls))
 
     def _finish(self, pull: ParkedPull) -> None:
-        """Answer for good; first it is no longer held, so that it is answered once."""
+        """Answer a held pull for good; it is taken out first, so that it is answered once."""
         if not self.parked.take(pull) or pull.peer.is_closed:
             return
         if pull.fast is None or not self.answer_fast(pull):

@@ -37,7 +37,7 @@ class LockHandlers:
         names: SystemNames,
         in_slices: InSlices = in_one_go,
     ) -> None:
-        """``in_slices`` must carry every request out by itself and to its end."""
+        """``in_slices`` must carry out every request separately and to its end."""
         self.handle_lock = in_slices(self._lock)
         self.handle_unlock = in_slices(self._unlock)
         self._locks = locks
@@ -56,7 +56,7 @@ class LockHandlers:
         }
 
     def _lock(self, request: Request, peer: Peer) -> Steps:
-        """Grant what is there and free; the answer lists it, and its remark says what is missing.
+        """Grant queues that exist and are free; the answer lists them, its remark the absent.
 
         RocketMQ grants any queue of any name, and keeps it.
         """

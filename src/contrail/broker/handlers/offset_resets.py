@@ -65,7 +65,7 @@ class ResetHandlers:
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.handle_reset}
 
     def _reset(self, request: Request, peer: Peer) -> Steps:
-        """Places are looked up in steps, one for each queue; then all queues are reset at once."""
+        """Look up offsets in steps, one for each queue; then reset all queues together."""
         fields = HeaderFields(request)
         group = fields.text("group")
         topic = self._require_topic(fields.text("topic"))

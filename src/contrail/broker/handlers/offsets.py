@@ -41,14 +41,14 @@ class TopicSettings(Protocol):
 
 
 class QueueRead(Protocol):
-    """What a read of a queue found."""
+    """The outcome of reading a queue."""
 
     @property
     def messages(self) -> list[StoredMessage]: ...
 
 
 class QueueStore(Protocol):
-    """What the store knows of its queues."""
+    """The store's facts of its queues."""
 
     def queue_offset_min(self, topic: bytes, queue_id: int) -> int: ...
 
@@ -72,7 +72,7 @@ class QueueStore(Protocol):
 
 
 class OnDisk(Protocol):
-    """What of a queue is not in memory."""
+    """The parts of a queue that are not in memory."""
 
     @property
     def parts(self) -> Sequence[object]: ...

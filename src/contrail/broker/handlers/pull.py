@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable
 
 from contrail.broker.handlers.held_pulls import PARKED_PER_PEER_MAX, HeldPulls, request_of
-from contrail.broker.services.cold_reads import ColdReads, FarPull
+from contrail.broker.handlers.pull_answers import answer_fields, pull_response
+from contrail.broker.services.cold_reads import ColdReads, FarPull, FastPull
 from contrail.broker.services.filtered_reads import (
     SCANNED_BYTES_MAX,
     SCANNED_ROWS_MAX,
@@ -24,7 +25,8 @@ from contrail.broker.services.pull_admission import (
 )
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.parked_pulls import LONG_PULLS_MAX, ParkedPull
-from contrail.broker.state.pull_plan import FLAG_COMMIT, FLAG_SUSPEND, PullPlan
+from contrail.broker.state.pull_plan import PullPlan
+from contrail.broker.state.read_redirects import Redirect
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.ways import Ways
@@ -38,22 +40,6 @@ from contrail.store import GetResult, GetStatus, MessageStore
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)
-
-_OUTCOMES = {
-    GetStatus.FOUND: ResponseCode.SUCCESS,
-    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    # A damaged message cannot be handed out; the reader goes on behind it.
-    GetStatus.MESSAGE_DAMAGED: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.MESSAGE_REPLACED: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
-    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
-    # Nothing is proven about this place: wait, the scrubber derives it again.
-    GetStatus.QUEUE_ENTRY_DAMAGED: ResponseCode.PULL_NOT_FOUND,
-    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
-    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
-}
-_MASTER_ID = "0"
 
 
 class PullHandler:
@@ -79,6 +65,10 @@ class PullHandler:
         self._stats = stats
         self._memory_bytes = memory_bytes
         self._ways = ways or Ways()
+        # By group, code and whether the group reads slowly; None without replicas.
+        self.redirect: Callable[[str, int, bool], Redirect] | None = None
+        # False at a slave: a group's progress and its resets are its master's.
+        self.keeps_progress = True
         self._filtered = FilteredReads(settings, store)
         self.cold_reads = ColdReads(store, self._answer_far)
         self.held = HeldPulls(
@@ -87,10 +77,10 @@ class PullHandler:
             store,
             clock,
             loop,
-            read=lambda plan: self.read(plan)[0],
+            read=self.read,
             final_answer=self._final_answer,
         )
-        # Whether what the log holds is in memory, mostly; else the limits of a pull are others.
+        # Whether most of the log is in memory; else the limits of a pull are others.
         self.log_fits_memory = self._fits_memory()
 
     def table(self) -> dict[int, Handler]:
@@ -103,35 +93,34 @@ class PullHandler:
         """The first execution: commits the offset that came along, and may be held."""
         self._ways.pull_general += 1
         plan = self._admission.plan(request, peer.address)
-        if plan.sys_flag & FLAG_COMMIT:
-            # First of all: while an operator's reset is pending, a commit is ignored.
-            self._commit(request, plan)
+        # First of all: while an operator's reset is pending, a commit is ignored.
+        self.commit_carried(plan, HeaderFields(request).long("commitOffset", -1))
         if not self._store.is_near(plan.topic, plan.queue_id, plan.queue_offset):
             return self._put_in_line(request, peer, plan)
         return self._served(request, peer, plan)
 
-    def _served(self, request: Request, peer: Peer, plan: PullPlan) -> Answer:
-        response, may_wait = self._execute(plan)
-        if may_wait and plan.sys_flag & FLAG_SUSPEND:
-            if self._hold(request, peer, plan):
-                return LATER
-            # Answered at once with nothing, the client would come back at once.
-            raise RequestRejected(ResponseCode.SYSTEM_BUSY, "too many pulls are held already")
-        return response
-
-    def _commit(self, request: Request, plan: PullPlan) -> None:
-        consumer_offset = HeaderFields(request).long("commitOffset", -1)
-        if consumer_offset >= 0:
+    def commit_carried(self, plan: PullPlan, consumer_offset: int) -> None:
+        """Commit the consumer offset that a pull carries, when the pull arrives."""
+        if plan.commits and consumer_offset >= 0:
             self._consumer_offsets.commit(
                 plan.group, plan.topic_name, plan.queue_id, consumer_offset
             )
+
+    def _served(self, request: Request, peer: Peer, plan: PullPlan) -> Answer:
+        response, may_wait = self._execute(plan)
+        if may_wait and plan.may_wait:
+            if self._hold(request, peer, plan):
+                return LATER
+            # Answered now with nothing, the client would pull again now.
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, "too many pulls are held already")
+        return response
 
     def _hold(self, request: Request, peer: Peer, plan: PullPlan) -> bool:
         hold_ms = HeaderFields(request).long("suspendTimeoutMillis", 0)
         return self.held.park(kept_form(request), peer, plan, hold_ms)
 
     def sweep(self, now_ms: int) -> None:
-        """Every few seconds: what may have changed without anybody telling of it."""
+        """Every few seconds: look at the facts that change without an event."""
         self.log_fits_memory = self._fits_memory()
         self.held.sweep()
 
@@ -146,18 +135,22 @@ class PullHandler:
             count_max = SCANNED_ROWS_MAX + config.transfer_count_in_memory_max
             bytes_max += SCANNED_BYTES_MAX
         kept = kept_form(request)
-        pull = FarPull(kept, peer, plan, count_max, bytes_max)
-        waiting_max = config.parked_pulls_max
-        if self.cold_reads.take(
-            pull,
-            count_max=min(waiting_max, LONG_PULLS_MAX) if is_long(kept) else waiting_max,
-            count_per_peer_max=PARKED_PER_PEER_MAX,
-        ):
+        far = FarPull(kept, peer, plan, count_max, bytes_max)
+        if self.wait_in_line(far, is_big=is_long(kept)):
             return LATER
         raise RequestRejected(ResponseCode.SYSTEM_BUSY, "too many pulls wait already")
 
+    def wait_in_line(self, pull: FarPull | FastPull, *, is_big: bool = False) -> bool:
+        """Answer a pull of old messages in its turn; False when too many wait already."""
+        count_max = self._settings.config.parked_pulls_max
+        return self.cold_reads.take(
+            pull,
+            count_max=min(count_max, LONG_PULLS_MAX) if is_big else count_max,
+            count_per_peer_max=PARKED_PER_PEER_MAX,
+        )
+
     def _answer_far(self, pull: FarPull) -> None:
-        """What the pull reads is in memory now. Like a new one it may still be held."""
+        """The messages of the pull are in memory now. Like a new pull it may still be held."""
         request, peer = pull.request, pull.peer
         answer = self._attempted(
             peer,
@@ -176,7 +169,7 @@ class PullHandler:
         return answer
 
     def _attempted(self, peer: Peer, work: Callable[[], Answer]) -> Answer:
-        """Whatever goes wrong stays with this pull."""
+        """A failure stays with this pull."""
         try:
             return work()
         except RequestRejected as refusal:
@@ -191,35 +184,44 @@ class PullHandler:
         for far in self.cold_reads.close():
             plan = far.plan
             result = GetResult(GetStatus.NO_MATCHED_MESSAGE, plan.queue_offset, *self._ends(plan))
-            fields = _fields(plan, result)
-            remark = "the broker stops"
-            response = Response(ResponseCode.PULL_RETRY_IMMEDIATELY, remark, fields, b"")
+            response = pull_response(plan, result)
+            response.remark = "the broker stops"
             far.peer.reply(far.request, response)
 
     # Reading.
 
     def _execute(self, plan: PullPlan) -> tuple[Response, bool]:
         """The answer, and whether the pull may wait instead."""
-        if self._settings.config.server_side_reset:
+        if self.keeps_progress and self._settings.config.server_side_reset:
             reset = self._consumer_offsets.take_reset(plan.group, plan.topic_name, plan.queue_id)
             if reset is not None:
                 return self._moved_by_operator(plan, reset), False
-        result, body = self.read(plan)
-        code = _outcome(result, plan)
+        result = self.read(plan)
+        response = self._redirected(plan, result, pull_response(plan, result))
         self._commit_pulled(plan, result.next_queue_offset)
-        if code == ResponseCode.SUCCESS:
+        if response.code == ResponseCode.SUCCESS:
             names = (plan.topic_name, plan.group)
             self._stats.pulled(names, result.message_count, result.byte_count)
         else:
             self._stats.pull_missed()
-        remark = result.status.value
-        if result.problem:
-            remark = f"{remark}: it {result.problem}"
-        response = Response(code, remark, _fields(plan, result), body)
-        return response, code == ResponseCode.PULL_NOT_FOUND
+        return response, response.code == ResponseCode.PULL_NOT_FOUND
+
+    def _redirected(self, plan: PullPlan, result: GetResult, response: Response) -> Response:
+        """The answer as a broker with replicas gives it: it names where to pull from next."""
+        if self.redirect is not None:
+            is_slow = bool(result.ranges) and self._is_on_disk(result)
+            redirect = self.redirect(plan.group, response.code, is_slow)
+            fields = answer_fields(plan._replace(suggested_broker_id=redirect.broker_id), result)
+            # Messages that a filter has passed over are passed over everywhere.
+            if redirect.stays and result.status is not GetStatus.NO_MATCHED_MESSAGE:
+                fields["nextBeginOffset"] = str(plan.queue_offset)
+            response.code, response.fields = redirect.code, fields
+        return response
 
     def _commit_pulled(self, plan: PullPlan, queue_offset: int) -> None:
-        """Where the group's next pull starts, whatever became of this one."""
+        """Where the group's next pull starts, for every outcome of this one."""
+        if not self.keeps_progress:
+            return
         self._consumer_offsets.commit_pulled(
             plan.group, plan.topic_name, plan.queue_id, queue_offset
         )
@@ -227,18 +229,18 @@ class PullHandler:
     def _moved_by_operator(self, plan: PullPlan, reset: int) -> Response:
         self._commit_pulled(plan, reset)
         result = GetResult(GetStatus.FOUND, reset, *self._ends(plan))
-        return Response(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", _fields(plan, result), b"")
+        fields = answer_fields(plan, result)
+        return Response(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", fields)
 
     def _ends(self, plan: PullPlan) -> tuple[int, int]:
         topic, queue_id = plan.topic, plan.queue_id
         low = self._store.queue_offset_min(topic, queue_id)
         return low, self._store.queue_offset_max(topic, queue_id)
 
-    def read(self, plan: PullPlan) -> tuple[GetResult, list[memoryview]]:
-        """What a pull finds, and the records in memory."""
+    def read(self, plan: PullPlan) -> GetResult:
+        """The messages that a pull finds; the records are views of the log."""
         if plan.property_filter is not None:
-            result = self._filtered.read(plan)
-            return result, result.ranges
+            return self._filtered.read(plan)
         config = self._settings.config
         count_max = plan.count_limit(config.transfer_count_in_memory_max)
         result = self._get(plan, count_max, config.transfer_bytes_in_memory_max)
@@ -246,7 +248,7 @@ class PullHandler:
             result = self._get(
                 plan, config.transfer_count_on_disk_max, config.transfer_bytes_on_disk_max
             )
-        return result, result.ranges
+        return result
 
     def _get(self, plan: PullPlan, count_max: int, bytes_max: int) -> GetResult:
         return self._store.get(
@@ -271,23 +273,3 @@ class PullHandler:
 
     def _fits_memory(self) -> bool:
         return self._store.physical_end - self._store.physical_min <= self._memory_max
-
-
-def _outcome(result: GetResult, plan: PullPlan) -> ResponseCode:
-    """An empty or unknown queue is no error for who asks from its beginning."""
-    if result.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
-        if plan.queue_offset != 0:
-            return ResponseCode.PULL_OFFSET_MOVED
-        return ResponseCode.PULL_NOT_FOUND
-    return _OUTCOMES[result.status]
-
-
-def _fields(plan: PullPlan, result: GetResult) -> dict[str, str]:
-    return {
-        "suggestWhichBrokerId": _MASTER_ID,
-        "nextBeginOffset": str(result.next_queue_offset),
-        "minOffset": str(result.queue_offset_min),
-        "maxOffset": str(result.queue_offset_max),
-        "topicSysFlag": str(plan.topic_sys_flag),
-        "groupSysFlag": str(plan.group_sys_flag),
-    }

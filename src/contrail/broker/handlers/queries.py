@@ -24,7 +24,7 @@ RESULT_COUNT_MAX = 64
 UNIQUE_KEY_COUNT = 32
 UNIQUE_KEY_FLAG = "_UNIQUE_KEY_QUERY"
 ROW_COUNT_MAX = 4096
-# Room for the frame's header; what does not fit is left out, as if fewer had been asked for.
+# Room for the frame's header; messages that do not fit are left out, as by a smaller limit.
 _BODY_BYTES_MAX = FRAME_BYTES_MAX - (1 << 20)
 
 
@@ -132,7 +132,7 @@ class QueryHandlers:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, remark) from error
 
     def _rows(self, request: Request, peer: Peer) -> Steps:
-        """A queue's rows, and what a group's filter on the topic is."""
+        """A queue's rows, and a group's filter on the topic."""
         fields = HeaderFields(request)
         topic, queue_id = fields.text("topic"), fields.integer("queueId")
         queue_offset, count = fields.long("index"), fields.integer("count")

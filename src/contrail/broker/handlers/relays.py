@@ -188,7 +188,7 @@ async def _ask_status(
 
 
 async def _answer(request: Request, peer: Peer, work: Coroutine[None, None, Response]) -> None:
-    """Reply to a parked request, whatever becomes of the work."""
+    """Reply to a parked request, also when the work fails."""
     try:
         response = await work
     except RequestRejected as refusal:

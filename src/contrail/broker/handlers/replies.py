@@ -1,8 +1,8 @@
 """Request-reply: a reply is pushed to the client that waits for it, and kept.
 
 The requester is found by its client id among the producers that are connected here, so a reply
-finds it at every broker to which it sends heartbeats. Its answer to the push is what the responder
-learns. Tasks belong to the handlers, and ``close`` ends those that still wait.
+finds it at every broker to which it sends heartbeats. The responder learns how it answered the
+push. Tasks belong to the handlers, and ``close`` ends those that still wait.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 
-from contrail.broker.services.acknowledgements import DurableAnswers, count_in_flight
+from contrail.broker.services.acknowledgements import Acknowledgements, count_in_flight
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.send_admission import Admitted, SendAdmission
 from contrail.broker.state.client_channels import ClientChannel
@@ -51,10 +51,10 @@ PUSH_TIMEOUT_MS = 10_000
 PUSHES_MAX = 10_000
 # One requester that does not answer must not use up everybody's share.
 PUSHES_PER_REQUESTER_MAX = 1000
-# What waits is held in memory, and large replies fill it long before there are too many.
+# Replies wait in memory, and large ones fill it long before there are too many.
 PUSH_BYTES_MAX = 64 << 20
 PUSH_BYTES_PER_REQUESTER_MAX = 16 << 20
-# What a reply is kept as is a plain message: it neither waits nor opens a transaction.
+# A reply is kept as a normal message: it neither waits nor opens a transaction.
 _NOT_FOR_REPLIES = (DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TRAN_MSG, INNER_NUM)
 _KEPT_FLAGS = SYS_FLAG_COMPRESSED | COMPRESSION_MASK
 
@@ -69,7 +69,7 @@ class ReplyHandlers:
         admission: SendAdmission,
         producers: ProducerTable,
         deliveries: Deliveries,
-        answers: DurableAnswers,
+        answers: Acknowledgements,
         clock: Clock,
         address: str,
         store_host: bytes,
@@ -103,7 +103,7 @@ class ReplyHandlers:
         await asyncio.gather(*pushes, return_exceptions=True)
 
     def handle_reply(self, request: Request, peer: Peer) -> Answer:
-        # What cannot be read is refused without the fields that every other answer has.
+        # A reply that cannot be read is refused without the fields that every other answer has.
         send = read_send(request, peer.packed_host)
         if not request.body:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body; send one")
@@ -120,7 +120,7 @@ class ReplyHandlers:
         return LATER
 
     def _find_requester(self, send: SendRequest) -> ClientChannel | str:
-        """Who waits for the reply, or why nobody can be told."""
+        """The requester that waits for the reply, or the reason why it cannot be reached."""
         client_id = decode_properties(send.draft.properties).get(REPLY_TO_CLIENT)
         if client_id is None:
             return f"the reply has no property {REPLY_TO_CLIENT}: nobody can be told"
@@ -196,7 +196,7 @@ class ReplyHandlers:
         fields: dict[str, str],
         body: bytes,
     ) -> None:
-        """Push, keep and answer, whatever becomes of the push."""
+        """Push, keep and answer, also when the push fails."""
         problem = None
         try:
             found = await requester.peer.call(
@@ -240,13 +240,13 @@ class ReplyHandlers:
     def _finish(
         self, request: Request, peer: Peer, admitted: Admitted, *, problem: str | None
     ) -> None:
-        """Answer with what became of the push; a reply that cannot be kept changes nothing."""
+        """Answer with the outcome of the push; a reply that cannot be kept changes nothing."""
         response = self._pushed(admitted) if problem is None else self._not_pushed(problem)
         physical_end = self._keep(admitted, response)
         if physical_end is None:
             peer.reply(request, response)
             return
-        self._answers.when_durable(peer, physical_end, lambda _: peer.reply(request, response))
+        self._answers.when_safe(peer, physical_end, lambda _: peer.reply(request, response))
 
     def _pushed(self, admitted: Admitted) -> Response:
         # A client cannot read a success without these, kept or not.

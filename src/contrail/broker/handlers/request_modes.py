@@ -30,7 +30,7 @@ class GroupRules(Protocol):
 
 
 class RequestModeHandlers:
-    """Answers an administrator who sets how a group consumes a topic."""
+    """Answers an administrator's request for how a group consumes a topic."""
 
     def __init__(self, topics: TopicSettings, groups: GroupRules, *, clock: Clock) -> None:
         self._topics = topics

@@ -12,7 +12,7 @@ from contrail.wire.peer import LATER, Answer, Peer
 
 
 class SavedAnswer:
-    """One request's answer; ``done`` is what the change calls at its end."""
+    """One request's answer; the change calls ``done`` at its end."""
 
     def __init__(
         self,

@@ -7,9 +7,10 @@ connection's messages keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from contrail.broker.handlers.send_answers import Part, SendAnswers
+from contrail.broker.handlers.send_answers import SendAnswers, Sent, Stored, stored_run
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.send_admission import Admitted, SendAdmission
 from contrail.broker.services.send_dedupe import BatchRepeat, remember_place, repeated_run
@@ -20,7 +21,6 @@ from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.ways import Ways
 from contrail.clock import Clock
 from contrail.errors import MessageIllegal, RequestRejected, StoreError
-from contrail.kernels.send_runs import Item
 from contrail.model.batch import mark_inner_batch, split_batch
 from contrail.model.message import MessageDraft
 from contrail.model.topic import HALF_TOPIC, QueueType
@@ -38,27 +38,30 @@ _HALF = HALF_TOPIC.encode()
 _FLUSH_BUSY_MS = 1000
 
 
-OnStored = Callable[[Sequence[Item], Sequence[MessageDraft], AppendedRun], None]
-"""Told of every message that was stored for a producer: the send it came with, the message as it
-was stored, and the places of all."""
+OnStored = Callable[[Sequence[bytes], Sequence[MessageDraft], AppendedRun], None]
+"""Told of every message that was stored for a producer: the producer group of each, the message as
+it was stored, and the places of all."""
 
-Claimed = tuple[int, Claim, int]
-"""A message's number in the run, its claim, and the queue it was sent to."""
+
+class Taken(NamedTuple):
+    """A send in the run: the draft to append, and the parts that its answer and its claim need."""
+
+    sent: Sent
+    producer_group: bytes
+    draft: MessageDraft
+    # Of a topic that de-duplicates.
+    claim: Claim | None
 
 
 class SendRun:
     """Sends that were taken and are not appended yet."""
 
-    __slots__ = ("claims", "drafts", "halves", "items", "parts")
+    __slots__ = ("claimed", "taken")
 
     def __init__(self) -> None:
-        self.items: list[Item] = []
-        self.drafts: list[MessageDraft] = []
-        self.parts: list[Part] = []
+        self.taken: list[Taken] = []
         # By topic and key: messages in the run that must not be stored once more.
-        self.claims: dict[tuple[str, bytes], Claimed] = {}
-        # The numbers of half messages in the run.
-        self.halves: list[int] = []
+        self.claimed: set[tuple[str, bytes]] = set()
 
 
 class SendHandler:
@@ -74,7 +77,6 @@ class SendHandler:
         clock: Clock,
         *,
         store_host: bytes,
-        waits_for_flush: bool,
         on_stored: OnStored | None = None,
         times: RequestTimes | None = None,
         recent_halves: RecentHalves | None = None,
@@ -88,16 +90,9 @@ class SendHandler:
         self._acknowledgements = acknowledgements
         self._stats = stats
         self._clock = clock
-        self._waits_for_flush = waits_for_flush
         self._on_stored = on_stored
         self.answers = SendAnswers(
-            settings,
-            acknowledgements,
-            stats,
-            clock,
-            store_host=store_host,
-            waits_for_flush=waits_for_flush,
-            times=times,
+            settings, acknowledgements, stats, store_host=store_host, times=times
         )
         self._recent_halves = recent_halves
         self._waited_ms = waited_ms
@@ -114,19 +109,18 @@ class SendHandler:
     def handle_send(self, request: Request, peer: Peer) -> Answer:
         """Take a send; it is answered when its run was appended."""
         assert isinstance(peer, Connection)
-        self._ways.send_general += 1
         send = read_send(request, peer.packed_host)
         busy = self.busy_reason(self._waited_ms())
         self.take(peer, send, busy, is_unit=is_unit_send(request))
         return LATER
 
     def busy_reason(self, waited_ms: float) -> str | None:
-        """Why sends that waited so long are turned away now; None if they are not."""
+        """Why sends that waited for ``waited_ms`` are turned away now; None if they are not."""
         config = self._settings.config
         if waited_ms > config.send_wait_ms_max and config.fast_failure:
             return f"sends wait {waited_ms:.0f} ms at this broker: flow control for a while"
-        if self._waits_for_flush and self._acknowledgements:
-            age_ms = self._acknowledgements.oldest_age_ms(self._clock.elapsed_ms())
+        if self._acknowledgements.waits:
+            age_ms = self._acknowledgements.oldest_age_ms()
             if age_ms > _FLUSH_BUSY_MS:
                 return f"the disk is {age_ms} ms behind: flow control for a while"
         return None
@@ -135,6 +129,7 @@ class SendHandler:
         self, peer: Connection, send: SendRequest, busy: str | None, *, is_unit: bool = False
     ) -> None:
         """Check a send and let it join the run; ``busy`` is why it is turned away unchecked."""
+        self._ways.send_general += 1
         try:
             if busy is not None:
                 raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
@@ -149,169 +144,162 @@ class SendHandler:
                 # RocketMQ fails over it, and its answer has no fields.
                 answer.fields = None
             self.answers.tell(peer, send.opaque, send.flag, answer)
-            self.answers.note_times(
-                [send], [(peer, 0, 1, None)], refusal.code, self.answers.arrived_s
-            )
+            self.answers.note_times([send], refusal.code, self.answers.arrived_s)
             return
-        item = (*send[:9], 0, admitted.unique_key.encode(), admitted.draft)
-        if admitted.batch is not None:
+        self._join(_taken(peer, send, admitted))
+
+    def _join(self, taken: Taken) -> None:
+        if taken.sent.batch is not None:
             self.append_run()
-            self._append_batch(peer, item, admitted)
+            self._append_batch(taken)
             return
-        if admitted.claim is not None and self._is_repeat(peer, item, admitted, admitted.claim):
-            return
-        run = self.run
-        first = len(run.items)
-        if admitted.claim is not None:
-            run.claims[admitted.claim.name] = (first, admitted.claim, admitted.queue_id)
-        if admitted.draft.topic == _HALF:
-            run.halves.append(first)
-        run.items.append(item)
-        run.drafts.append(admitted.draft)
-        run.parts.append((peer, first, first + 1, admitted))
+        claim = taken.claim
+        if claim is not None:
+            if self._is_repeat(taken, claim):
+                return
+            self.run.claimed.add(claim.name)
+        self.run.taken.append(taken)
 
-    def take_admitted(self, peer: Connection, items: list[Item]) -> None:
-        """Let sends of one connection join the run that need no check."""
-        run = self.run
-        first = len(run.items)
-        run.items += items
-        run.drafts += [item[11] for item in items]
-        run.parts.append((peer, first, first + len(items), None))
-
-    def _is_repeat(self, peer: Connection, item: Item, admitted: Admitted, claim: Claim) -> bool:
+    def _is_repeat(self, taken: Taken, claim: Claim) -> bool:
         """Whether the message was stored before; it is answered then as it was the first time."""
-        if claim.name in self.run.claims:
-            # The first of them gets its place now, or is refused and leaves it to this one.
+        if claim.name in self.run.claimed:
+            # The key's first message gets its place now; if it is refused, this one is stored.
             self.append_run()
         first = claim.memory.find(claim.key, self._clock.now_ms())
         if first is None:
             return False
-        self._repeat(peer, item, admitted, [first])
+        self._repeat(taken, [first])
         return True
 
     # Storing.
 
     def append_run(self) -> None:
-        """Append everything taken so far and answer, or park the answers."""
-        run = self.run
-        if not run.items:
+        """Append all sends of the run and answer, or hold the answers."""
+        taken = self.run.taken
+        if not taken:
             return
         self.run = SendRun()
-        items, drafts, parts = run.items, run.drafts, run.parts
+        drafts = [one.draft for one in taken]
         try:
             appended = self._store.append(drafts)
-        except MessageIllegal:
-            # One of them breaks a limit: each for itself, so that only that one is refused.
-            self._append_singly(items, parts, run.claims)
+        except MessageIllegal as error:
+            # Retry one by one, so that only the invalid message fails.
+            if len(taken) > 1:
+                for one in taken:
+                    self.run.taken.append(one)
+                    self.append_run()
+                return
+            self.answers.refuse_all([taken[0].sent], error)
             return
         except StoreError as error:
-            self.answers.refuse_all(items, parts, error)
+            self.answers.refuse_all([one.sent for one in taken], error)
             return
         except Exception as error:
-            self.answers.refuse_failed(items, parts, error)
+            self.answers.refuse_failed([one.sent for one in taken], error)
             return
-        self._count(items, drafts, appended)
-        if run.halves and self._recent_halves is not None:
-            _keep_halves(self._recent_halves, run.halves, drafts, appended)
-        for index, claim, queue_id in run.claims.values():
-            remember_place(claim, queue_id, appended, index)
-        self.answers.promise(items, parts, appended)
+        self._note_stored(taken, drafts, appended)
+        self.answers.promise(
+            stored_run([one.sent for one in taken], appended), appended.physical_end
+        )
 
-    def _append_singly(
-        self, items: list[Item], parts: list[Part], claims: Mapping[tuple[str, bytes], Claimed]
+    def _note_stored(
+        self, taken: list[Taken], drafts: list[MessageDraft], run: AppendedRun
     ) -> None:
-        claimed = {index: (claim, queue_id) for index, claim, queue_id in claims.values()}
-        for peer, first, last, admitted in parts:
-            for index in range(first, last):
-                item = items[index]
-                alone: Part = (peer, 0, 1, admitted)
-                try:
-                    run = self._store.append([item[11]])
-                except StoreError as error:
-                    self.answers.refuse_all([item], [alone], error)
-                    continue
-                except Exception as error:
-                    self.answers.refuse_failed([item], [alone], error)
-                    continue
-                self._count([item], [item[11]], run)
-                if index in claimed:
-                    remember_place(*claimed[index], run, 0)
-                self.answers.promise([item], [alone], run)
+        self._count([one.producer_group for one in taken], drafts, run)
+        for index, one in enumerate(taken):
+            if one.claim is not None:
+                remember_place(one.claim, one.sent.queue_id, run, index)
+            if one.draft.topic == _HALF and self._recent_halves is not None:
+                self._recent_halves.put(
+                    one.draft,
+                    queue_offset=run.queue_offsets[index],
+                    physical_offset=run.physical_offsets[index],
+                    store_timestamp_ms=run.store_timestamp_ms,
+                )
 
-    def _append_batch(self, peer: Connection, item: Item, admitted: Admitted) -> None:
-        claim = admitted.claim
-        part: Part = (peer, 0, 1, admitted)
+    def _append_batch(self, taken: Taken) -> None:
+        sent, claim = taken.sent, taken.claim
         try:
-            if admitted.batch is QueueType.BATCH:
-                if claim is not None and self._is_repeat(peer, item, admitted, claim):
+            if sent.batch is QueueType.BATCH:
+                if claim is not None and self._is_repeat(taken, claim):
                     return
-                run = self._store.append_inner_batch(mark_inner_batch(admitted.draft))
-                self._count([item], [admitted.draft], run)
+                run = self._store.append_inner_batch(mark_inner_batch(taken.draft))
+                self._count([taken.producer_group], [taken.draft], run)
                 if claim is not None:
-                    remember_place(claim, admitted.queue_id, run, 0)
+                    remember_place(claim, sent.queue_id, run, 0)
             else:
-                drafts = split_batch(admitted.draft)
+                drafts = split_batch(taken.draft)
                 if claim is not None:
-                    self._append_new_ones(peer, item, admitted, claim, drafts)
+                    self._append_new_ones(taken, claim, drafts)
                     return
                 run = self._store.append_batch(drafts)
-                self._count([item] * len(drafts), drafts, run)
+                self._count([taken.producer_group] * len(drafts), drafts, run)
         except StoreError as error:
-            self.answers.refuse_all([item], [part], error)
+            self.answers.refuse_all([sent], error)
             return
         except Exception as error:
-            self.answers.refuse_failed([item], [part], error)
+            self.answers.refuse_failed([sent], error)
             return
-        self.answers.promise([item], [part], run)
+        self.answers.promise([_stored_batch(sent, run)], run.physical_end)
 
-    def _append_new_ones(
-        self,
-        peer: Connection,
-        item: Item,
-        admitted: Admitted,
-        claim: Claim,
-        drafts: list[MessageDraft],
-    ) -> None:
+    def _append_new_ones(self, taken: Taken, claim: Claim, drafts: list[MessageDraft]) -> None:
         """Store those messages of a batch that were not stored before, and answer for all."""
         batch = BatchRepeat(claim, drafts, self._clock.now_ms())
         run = None
         if batch.fresh:
             run = self._store.append_batch(batch.fresh)
-            self._count([item] * len(batch.fresh), batch.fresh, run)
-        firsts = batch.stored(run)
-        self._repeat(peer, item, admitted, firsts)
+            self._count([taken.producer_group] * len(batch.fresh), batch.fresh, run)
+        self._repeat(taken, batch.stored(run))
 
     def _count(
-        self, items: Sequence[Item], drafts: Sequence[MessageDraft], run: AppendedRun
+        self, groups: Sequence[bytes], drafts: Sequence[MessageDraft], run: AppendedRun
     ) -> None:
         """Statistics once per run, not once per message."""
         if self._on_stored is not None:
-            self._on_stored(items, drafts, run)
+            self._on_stored(groups, drafts, run)
         self._stats.stored(drafts, run.physical_offsets, run.physical_end)
 
-    def _repeat(
-        self, peer: Connection, item: Item, admitted: Admitted, firsts: list[FirstSend]
-    ) -> None:
-        """Answer as the first time, and not before what was stored then is as safe as promised."""
-        run = repeated_run(firsts)
-        parts: list[Part] = [(peer, 0, 1, self._admission.as_first(admitted, firsts[0]))]
+    def _end_of(self, physical_offset: int) -> int:
+        """Where a record ends; of an old one, which is not looked at, any byte of it.
+
+        A slave of Apache reports any byte: it may have the beginning of a record alone.
+        """
+        store = self._store
+        if physical_offset + store.raw_record_bytes_max <= store.acknowledged_end:
+            return physical_offset + 1
+        return store.record_end(physical_offset)
+
+    def _repeat(self, taken: Taken, firsts: list[FirstSend]) -> None:
+        """Answer as the first time, once the first message is as safe as promised.
+
+        Another producer may have sent the key and may not recall the first message: the answer
+        has no recall handle.
+        """
+        run = repeated_run(firsts, self._end_of(max(first.physical_offset for first in firsts)))
+        sent = taken.sent._replace(queue_id=firsts[0].queue_id, recall_handle=None)
+        stored = [_stored_batch(sent, run)]
         if self._store.poisoned is not None:
-            self.answers.refuse_all([item], parts, self._store.poisoned)
-        elif run.physical_end <= self._store.flushed_end:
-            self.answers.answer_parts(
-                [item], parts, run, ResponseCode.SUCCESS, self.answers.arrived_s
-            )
+            self.answers.refuse_all([sent], self._store.poisoned)
+        elif run.physical_end <= self._store.acknowledged_end:
+            self.answers.answer(stored, ResponseCode.SUCCESS, self.answers.arrived_s)
         else:
-            self.answers.promise([item], parts, run)
+            self.answers.promise(stored, run.physical_end)
 
 
-def _keep_halves(
-    recent: RecentHalves, halves: list[int], drafts: list[MessageDraft], run: AppendedRun
-) -> None:
-    for index in halves:
-        recent.put(
-            drafts[index],
-            queue_offset=run.queue_offsets[index],
-            physical_offset=run.physical_offsets[index],
-            store_timestamp_ms=run.store_timestamp_ms,
-        )
+def _taken(peer: Connection, send: SendRequest, admitted: Admitted) -> Taken:
+    sent = Sent(
+        peer,
+        send.opaque,
+        send.flag,
+        send.code,
+        admitted.unique_key.encode("utf-8", "replace"),
+        admitted.queue_id,
+        admitted.batch,
+        admitted.recall_handle,
+        admitted.waits,
+    )
+    return Taken(sent, send.producer_group, admitted.draft, admitted.claim)
+
+
+def _stored_batch(sent: Sent, run: AppendedRun) -> Stored:
+    return Stored(sent, run.queue_offsets[0], run.physical_offsets)

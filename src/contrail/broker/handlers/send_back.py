@@ -1,6 +1,6 @@
 """Messages that a consumer could not handle: stored for another try, or as dead letters.
 
-All checks of the original in its order, and one of ours: what is sent back must be a message that
+All checks of the original in its order, and one of ours: a message sent back must be one that
 a consumer of the group can have got. The offset in the request is only a number, and could point
 into a delayed message, an open transaction, or the middle of somebody's message.
 """
@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from contrail.broker.services.acknowledgements import DurableAnswers
+from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.groups import Groups
 from contrail.broker.services.stored_records import RecordStore, record_at
@@ -68,7 +68,7 @@ class SendBackHandlers:
         consumers: ConsumerTable,
         store: RecordStore,
         deliveries: Deliveries,
-        answers: DurableAnswers,
+        answers: Acknowledgements,
         stats: BrokerStats,
         clock: Clock,
         delay_table: Sequence[int],
@@ -197,7 +197,7 @@ class SendBackHandlers:
         try:
             run = self._deliveries.append([draft])
         except StoreError as error:
-            # The consumer keeps the message and tries again; so does RocketMQ's for any code.
+            # The consumer keeps the message and tries again, as RocketMQ's does for any code.
             self._stats.put_failed()
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if is_dead:
@@ -211,7 +211,7 @@ class SendBackHandlers:
             self._count(message, group, is_dead)
             peer.reply(request, Response())
 
-        self._answers.when_durable(peer, run.physical_end, release)
+        self._answers.when_safe(peer, run.physical_end, release)
         return LATER
 
     def _count(self, message: StoredMessage, group: str, is_dead: bool) -> None:

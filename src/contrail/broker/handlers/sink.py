@@ -1,8 +1,8 @@
 """Sinks: programs that write rows in batches and want each row once. Requests 30101 to 30105.
 
 They are Contrail's own; RocketMQ answers them "not supported", which is how a sink tells the two
-apart. Answers wait until what they say is as safe as the flush policy promises, also those to
-repeats: what is answered "stored" was stored for good the first time.
+apart. Answers wait until the rows are as safe as the flush policy promises, also those to
+repeats: a row that is answered "stored" was stored for good the first time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from contrail.broker.services.acknowledgements import DurableAnswers
+from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.sink_sends import SinkSend, SinkSends
 from contrail.broker.services.sink_transactions import Ended, SinkTransactions, Told
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -39,18 +39,18 @@ class FlushState(Protocol):
     poisoned: StorePoisoned | None
 
     @property
-    def flushed_end(self) -> int: ...
+    def acknowledged_end(self) -> int: ...
 
 
 class SinkHandlers:
-    """Checks what sinks ask for, and answers once it holds."""
+    """Checks the requests of sinks, and answers once the outcome is durable."""
 
     def __init__(
         self,
         ledger: SinkLedger,
         sends: SinkSends,
         transactions: SinkTransactions,
-        answers: DurableAnswers,
+        answers: Acknowledgements,
         settings: RuntimeSettings,
         store: FlushState,
         clock: Clock,
@@ -77,7 +77,7 @@ class SinkHandlers:
             RequestCode.CONTRAIL_SINK_STATUS: self.handle_status,
         }
 
-    # What is known of a batch.
+    # Facts of a batch.
 
     def handle_status(self, request: Request, peer: Peer) -> Answer:
         sink_id = check_sink_id(HeaderFields(request).text("sinkId"))
@@ -153,7 +153,7 @@ class SinkHandlers:
         return LATER
 
     def _coordinator(self, sink_id: str) -> str:
-        """Who decides on the batch that is known here; this broker if nothing else was told."""
+        """The coordinator of the batch that is known here; this broker if no other was named."""
         layout = self._ledger.status(sink_id).layout
         mine = self._settings.config.broker_name
         return mine if layout is None else layout.coordinator or mine
@@ -169,7 +169,7 @@ class SinkHandlers:
             )
 
     def _require_decided(self, sink_id: str, batch_id: int) -> None:
-        """Only the coordinator can know: it must not commit what nobody decided."""
+        """Only the coordinator can know: it must not commit a batch without its sink's decision."""
         status = self._ledger.status(sink_id)
         if self._coordinator(sink_id) != self._settings.config.broker_name:
             return
@@ -211,7 +211,7 @@ class SinkHandlers:
     def _when_durable(
         self, request: Request, peer: Peer, physical_end: int, answer: Response
     ) -> None:
-        """Answer when the log is as safe as promised; at once if it is so already."""
+        """Answer when the log is as safe as promised, which may be now."""
 
         def release(code: ResponseCode) -> None:
             remark = None if code is ResponseCode.SUCCESS else _UNSAFE
@@ -219,10 +219,10 @@ class SinkHandlers:
 
         if self._store.poisoned is not None:
             release(ResponseCode.SERVICE_NOT_AVAILABLE)
-        elif physical_end <= self._store.flushed_end:
+        elif physical_end <= self._store.acknowledged_end:
             release(ResponseCode.SUCCESS)
         else:
-            self._answers.when_durable(peer, physical_end, release)
+            self._answers.when_safe(peer, physical_end, release)
 
 
 _UNSAFE = "stored, but the log could not be made durable in time; send it again"
@@ -230,7 +230,7 @@ _UNSAFE = "stored, but the log could not be made durable in time; send it again"
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What the store refuses becomes the answer."""
+    """Answer with the store's refusal."""
     try:
         yield
     except StoreError as error:

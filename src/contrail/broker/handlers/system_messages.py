@@ -1,4 +1,4 @@
-"""LIST_SYSTEM_MESSAGES: operators look at what waits in the broker's own topics, page by page.
+"""LIST_SYSTEM_MESSAGES: operators see the messages of the broker's own topics, page by page.
 
 No data request reads these topics (``state.system_names``); this one is administration, and so is
 taken from this host only. Without ``key`` it reads a queue from ``queueOffset``, or from the first

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Protocol
 
-from contrail.broker.services.acknowledgements import DurableAnswers
+from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.timers import Timers
 from contrail.broker.services.topics import Topics
@@ -47,7 +47,7 @@ class TimerStore(Protocol):
 
 
 class TimerHandlers:
-    """Answers producers who change their mind, slaves and administrators."""
+    """Answers recalls of producers, and the requests of slaves and administrators."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class TimerHandlers:
         topics: Topics,
         settings: RuntimeSettings,
         deliveries: Deliveries,
-        answers: DurableAnswers,
+        answers: Acknowledgements,
         clock: Clock,
         *,
         rules: TimerRules,
@@ -97,9 +97,10 @@ class TimerHandlers:
         return self._recall(request, peer, self._require_given)
 
     def handle_operators_recall(self, request: Request, peer: Peer) -> Answer:
-        """The same for operators, who name messages by a handle that nobody was given.
+        """Recall for operators: their handles carry no seal.
 
-        Such a handle takes back every message with its key; one that was given, its own alone.
+        A handle without a seal recalls every message with its key, a sealed handle only its own
+        message.
         """
         self._topics.names.require_writable(HeaderFields(request).text("topic"), peer.address)
         return self._recall(request, peer, self._require_no_foreign_seal)
@@ -135,7 +136,7 @@ class TimerHandlers:
                 # RocketMQ reports a late flush as success here.
                 peer.reply(request, self._recalled(handle))
 
-        self._answers.when_durable(peer, run.physical_end, release)
+        self._answers.when_safe(peer, run.physical_end, release)
         return LATER
 
     def _check_open(self, topic: str) -> None:
@@ -166,17 +167,17 @@ class TimerHandlers:
         if handle.broker_name != broker_name:
             raise _illegal(f"the handle is for broker {handle.broker_name!r}, not {broker_name!r}")
         left_ms = handle.deliver_ms - self._clock.now_ms()
-        if not 0 < left_ms < self._rules.delay_s_max * 1000:
+        if not 0 < left_ms < self._rules.delay_ms_max:
             raise _illegal(
                 f"the message is due in {left_ms} ms: too late to call it back, or further away "
-                f"than {self._rules.delay_s_max} s (timerMaxDelaySec)"
+                f"than {self._rules.delay_limit}"
             )
         return handle
 
     def _require_given(self, handle: RecallHandle) -> None:
         """Refuse a handle that no send was answered with.
 
-        Handles had no seal before the folder had a key: such a one is taken for a message that
+        Handles had no seal before the folder had a key: one without a seal names a message that
         was stored before.
         """
         if self._seal.is_own(handle) or (not handle.seal and self._is_of_before(handle)):

@@ -169,7 +169,7 @@ class TopicHandlers:
     def _delete_data(self, topic: str, existed: bool) -> None:
         self._offsets.remove_topic(topic)
         self._stats.topic_deleted(topic)
-        # The store remembers what it deleted, so it is not told of names that never were.
+        # The store remembers topics that it deleted, so it is not told of names that never existed.
         if existed or self._store.has_topic(topic.encode()):
             self._store.delete_topic(topic.encode())
 
@@ -190,7 +190,7 @@ class TopicHandlers:
         return Response()
 
     def handle_delete_expired_segments(self, request: Request, peer: Peer) -> Response:
-        """Have segments past their age removed now, whatever the hour."""
+        """Have segments past their age removed now, at any hour."""
         self._store.retention.request_manual()
         self._store.retention.run_once(self._clock.now_ms())
         _log.warning("removal of expired segments was requested by %s", peer.address)
@@ -202,7 +202,7 @@ class TopicHandlers:
         return Response(body=encode_topic(self._require(HeaderFields(request).text("topic"))))
 
     def _all_topics(self, request: Request, peer: Peer) -> Steps:
-        """All topics as they are now; some of them for a caller who asks for pieces."""
+        """All topics as they are now, or a page of them for a caller that asks for pages."""
         table = self._topics.table
         page = read_page(request, "topicSeq", "maxTopicNum")
         total = len(table.topics)
@@ -276,7 +276,7 @@ def fitted(page: Page, version: DataVersion, total: int) -> Page:
 
 
 def read_page(request: Request, first_field: str, count_field: str) -> Page | None:
-    """Which piece of a table is asked for, and of which version of it; None for all of it."""
+    """The page of a table that is asked for, and the table's version; None for all of it."""
     fields = HeaderFields(request)
     version = fields.optional_text("dataVersion")
     first, count = fields.optional_integer(first_field), fields.optional_integer(count_field)

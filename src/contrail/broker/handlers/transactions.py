@@ -1,6 +1,6 @@
-"""END_TRANSACTION, and what operators ask about transactions.
+"""END_TRANSACTION, and operators' requests about transactions.
 
-A producer ends a transaction one-way, so it never reads an answer; who asks two-way gets one, under
+A producer ends a transaction one-way and reads no answer; a two-way end is answered, under
 SYNC_FLUSH after the sync. ``append_run`` is called at the end of each tick.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from contrail.broker.services.acknowledgements import DurableAnswers
+from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.transaction_operators import TransactionOperators
 from contrail.broker.services.transactions import Told, Transactions
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -42,7 +42,7 @@ class TransactionHandlers:
         self,
         transactions: Transactions,
         operators: TransactionOperators,
-        answers: DurableAnswers,
+        answers: Acknowledgements,
         settings: RuntimeSettings,
         clock: Clock,
         ways: Ways | None = None,
@@ -85,7 +85,7 @@ class TransactionHandlers:
         fate = _fate(fields.integer("commitOrRollback"))
         fields.text("msgId")
         if fate is None:
-            # The producer does not know yet, and RocketMQ says nothing to that.
+            # The producer does not know the fate yet; RocketMQ does not answer that.
             return LATER
         if physical_offset in self._transactions.recent:
             self._ways.end_recent += 1
@@ -126,7 +126,7 @@ class TransactionHandlers:
                 _log.warning("a transaction of %s is not decided: %s", peer.address, error)
                 peer.reply(request, Response(_code_of(error), str(error)))
             elif not request.one_way:
-                self._answers.when_durable(
+                self._answers.when_safe(
                     peer, physical_end, lambda code: peer.reply(request, Response(code))
                 )
 

@@ -1,1 +1,1 @@
-"""What drives the broker: timers, registration, persistence."""
+"""The services that drive the broker: timers, registration, persistence."""

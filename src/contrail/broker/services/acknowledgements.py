@@ -1,14 +1,16 @@
-"""Answers that wait until their messages are as safe as the flush policy promises.
+"""Answers that are held until their messages are as safe as producers were promised.
 
-Under ASYNC_FLUSH nothing waits. Under SYNC_FLUSH a batch of answers is parked with the log
-position that must be durable first; one sync releases everything below it. How long they wait is
-measured by a clock that nobody sets: a step of the wall clock is no late flush.
+Answers of one run are held with the log position that ``MessageStore.acknowledged_end`` must reach
+first; one move of that position releases every answer below it. A ``HoldReason`` names the cause
+of the wait, its longest time, and the code of the answer when that time is over. Time is
+``Clock.elapsed_ms``, which nobody sets: a step of the wall clock is no late flush.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from contrail.clock import Clock
@@ -16,49 +18,135 @@ from contrail.protocol.codes import ResponseCode
 from contrail.wire.connection import Connection
 from contrail.wire.peer import Peer
 
+EXPIRE_INTERVAL_MS = 100
+"""How often ``Acknowledgements.expire`` is to be called."""
+
 Release = Callable[[ResponseCode], None]
-"""Sends the answers: SUCCESS, FLUSH_DISK_TIMEOUT, or SERVICE_NOT_AVAILABLE after a failed sync."""
+"""Sends the answers: SUCCESS, the code of a ``HoldReason``, SLAVE_NOT_AVAILABLE without a slave, or
+SERVICE_NOT_AVAILABLE after a failed sync."""
 
 
-class Parked(NamedTuple):
-    """Answers of one run, and the position that must be durable first."""
+class HoldReason(Enum):
+    """Why answers are held; the bound of RocketMQ's defaults, and the code when it passes."""
+
+    DISK = (5_000, ResponseCode.FLUSH_DISK_TIMEOUT)
+    SLAVE = (3_000, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+    GROUP = (3_000, ResponseCode.SYSTEM_ERROR)
+
+    def __init__(self, timeout_ms: int, code: ResponseCode) -> None:
+        self.timeout_ms = timeout_ms
+        self.code = code
+
+
+class Held(NamedTuple):
+    """Answers of one run, and the position that must be reached first."""
 
     physical_end: int
     since_ms: int
+    deadline_ms: int
+    reason: HoldReason
     release: Release
 
 
 class Acknowledgements:
-    """Parked answers in the order of their log positions."""
+    """Held answers in the order of their log positions."""
 
-    def __init__(self, *, timeout_ms: int) -> None:
-        self._timeout_ms = timeout_ms
-        self._parked: deque[Parked] = deque()
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        waits: bool,
+        disk_timeout_ms: int,
+        slave_timeout_ms: int = HoldReason.SLAVE.timeout_ms,
+        reason: HoldReason = HoldReason.DISK,
+    ) -> None:
+        """``waits`` says whether answers are held at all; it may change while the broker runs.
+
+        ``reason`` is why they are held where no other is given.
+        """
+        self._clock = clock
+        self.waits = waits
+        self._reason = reason
+        self._timeouts_ms = {reason: reason.timeout_ms for reason in HoldReason}
+        self._timeouts_ms[HoldReason.DISK] = disk_timeout_ms
+        self._timeouts_ms[HoldReason.SLAVE] = slave_timeout_ms
+        # Called after each hold: a broker that waits for slaves may have none.
+        self.on_held: Callable[[], None] = lambda: None
+        self._held: deque[Held] = deque()
 
     def __len__(self) -> int:
-        return len(self._parked)
+        return len(self._held)
 
-    def park(self, physical_end: int, now_ms: int, release: Release) -> None:
-        self._parked.append(Parked(physical_end, now_ms, release))
+    def hold(
+        self,
+        physical_end: int,
+        counts: Sequence[tuple[Peer, int]],
+        release: Release,
+        reason: HoldReason | None = None,
+    ) -> None:
+        """Have ``release`` answer once the log is acknowledged up to ``physical_end``.
 
-    def oldest_age_ms(self, now_ms: int) -> int:
-        """How long the first in line has been waiting."""
-        return now_ms - self._parked[0].since_ms if self._parked else 0
+        Until then each peer of ``counts`` has as many more requests in flight.
+        """
+        for peer, count in counts:
+            count_in_flight(peer, count)
 
-    def flushed(self, physical_end: int) -> None:
-        """The log is durable up to here."""
-        while self._parked and self._parked[0].physical_end <= physical_end:
-            self._parked.popleft().release(ResponseCode.SUCCESS)
+        def answer(code: ResponseCode) -> None:
+            for peer, count in counts:
+                count_in_flight(peer, -count)
+            release(code)
 
-    def expire(self, now_ms: int) -> None:
-        """Tell those that waited too long: stored, but perhaps not on the disk."""
-        while self._parked and now_ms - self._parked[0].since_ms > self._timeout_ms:
-            self._parked.popleft().release(ResponseCode.FLUSH_DISK_TIMEOUT)
+        reason = reason or self._reason
+        now_ms = self._clock.elapsed_ms()
+        deadline_ms = now_ms + self._timeouts_ms[reason]
+        self._held.append(Held(physical_end, now_ms, deadline_ms, reason, answer))
+        self.on_held()
+
+    def when_safe(self, peer: Peer, physical_end: int, release: Release) -> None:
+        """Have ``release`` answer one request of ``peer``: now, or once it is as safe as promised.
+
+        A request is held by itself; see ``hold`` for those of a run.
+        """
+        if self.waits:
+            self.hold(physical_end, [(peer, 1)], release)
+        else:
+            release(ResponseCode.SUCCESS)
+
+    def oldest_age_ms(self) -> int:
+        """How long the first of the held answers has been waiting for the disk."""
+        if not self._held or self._held[0].reason is not HoldReason.DISK:
+            return 0
+        return self._clock.elapsed_ms() - self._held[0].since_ms
+
+    def reached(self, acknowledged_end: int) -> None:
+        """Release the answers of everything up to this position."""
+        while self._held and self._held[0].physical_end <= acknowledged_end:
+            self._held.popleft().release(ResponseCode.SUCCESS)
+
+    def unreplicated(self, kept_end: int) -> None:
+        """No slave is there to wait for: answer accordingly for messages that the disk has."""
+        while self._held and self._held[0].physical_end <= kept_end:
+            self._held.popleft().release(ResponseCode.SLAVE_NOT_AVAILABLE)
+
+    def expire(self) -> None:
+        """Release answers whose time is over: their messages are stored, but perhaps not safe."""
+        now_ms = self._clock.elapsed_ms()
+        overdue = [held for held in self._held if now_ms > held.deadline_ms]
+        if overdue:
+            self._held = deque(held for held in self._held if now_ms <= held.deadline_ms)
+        for held in overdue:
+            held.release(held.reason.code)
+
+    def give_up(self) -> None:
+        """The broker stops: what is held is stored, and waits no longer to be safe."""
+        while self._held:
+            held = self._held.popleft()
+            held.release(held.reason.code)
 
     def fail(self) -> None:
-        """A sync failed: nothing will be durable any more, and nobody is told otherwise."""
-        while self._parked:
-            self._parked.popleft().release(ResponseCode.SERVICE_NOT_AVAILABLE)
+        """A sync failed: nothing will be durable any more, and no producer is told otherwise."""
+        while self._held:
+            self._held.popleft().release(ResponseCode.SERVICE_NOT_AVAILABLE)
 
 
 class FlushNews:
@@ -70,31 +158,7 @@ class FlushNews:
         self.is_noted = False
 
 
-class DurableAnswers:
-    """Single answers: given at once under ASYNC_FLUSH, after the sync under SYNC_FLUSH."""
-
-    def __init__(
-        self, acknowledgements: Acknowledgements, clock: Clock, *, waits_for_flush: bool
-    ) -> None:
-        self._acknowledgements = acknowledgements
-        self._clock = clock
-        self._waits_for_flush = waits_for_flush
-
-    def when_durable(self, peer: Peer, physical_end: int, release: Release) -> None:
-        """Have ``release`` answer ``peer`` once its message is as safe as promised."""
-        if not self._waits_for_flush:
-            release(ResponseCode.SUCCESS)
-            return
-        count_in_flight(peer, 1)
-
-        def answer(code: ResponseCode) -> None:
-            count_in_flight(peer, -1)
-            release(code)
-
-        self._acknowledgements.park(physical_end, self._clock.elapsed_ms(), answer)
-
-
 def count_in_flight(peer: Peer, change: int) -> None:
-    """Note that a request of a connection waits, or no longer: so many may at a time."""
+    """Count a connection's held requests up or down: a connection has a bounded number."""
     if isinstance(peer, Connection):
         peer.in_flight_count += change

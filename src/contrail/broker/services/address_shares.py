@@ -1,4 +1,4 @@
-"""Which address a client counts for where tables are shared by addresses."""
+"""The address that a client's entries count for in tables shared by addresses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _IPV6_PREFIX = 64
 
 
 def owner_of(peer: Peer) -> str:
-    """What a peer's entries count for: this host, its address, or of IPv6 its network of 64 bits.
+    """The key that a peer's entries count for: this host, its address, or its IPv6 /64 network.
 
-    One host has all addresses of such a network.
+    One host has all addresses of an IPv6 /64 network.
     """
     return THIS_HOST if peer.is_this_host else owner_at(peer.address)
 

@@ -1,8 +1,8 @@
-"""The limits of what a request may have created without an operator: topics and groups.
+"""The limits of topics and groups that requests create without an operator.
 
 Every way that creates one asks ``AutoCreation.admit``: sends, pulls, heartbeats, messages sent
 back, questions for a group's settings. A limit is counted by the address that a connection comes
-from, whatever its port, and one address gets a share of it (``contrailAutoCreateShare``); of IPv6
+from, without the port, and one address gets a share of it (``contrailAutoCreateShare``); of IPv6
 the network of 64 bits counts, because one host has all of its addresses.
 
 Connections from this host count one by one and may use a whole limit: on a developer's machine
@@ -43,7 +43,7 @@ class Creator(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is created, and the settings that limit it."""
+    """A kind of creation, and the settings that limit it."""
 
     plural: str
     count_setting: str
@@ -125,7 +125,7 @@ class AutoCreation:
 
 
 def creator_of(client: str) -> Creator:
-    """What creations of a client are counted by."""
+    """The key that a client's creations are counted by."""
     host = host_of(client)
     network = network_of(host)
     return Creator(client, True) if network is None else Creator(network, False)

@@ -1,12 +1,12 @@
 """Pulls far behind the end of the log: answered in turns, and never by waiting for the disk.
 
-What such a pull reads may have left memory. A thread of this service brings it in first, and has
-what follows read ahead, for who reads old messages mostly reads on. Then the event loop answers
-the pull through the store's maps, like any other.
+Records of such a pull may have left memory. A thread of this service brings them in first, and has
+the records behind them read ahead, for a consumer of old messages mostly reads on. Then the event
+loop answers the pull through the store's maps, like any other.
 
 Connections take turns, one pull each, and a round of turns is short: in between the loop serves
-those who read new messages. The pulls of one connection keep their order; what it asks of the near
-end is not held up by them. Nobody is refused for want of a thread: he waits.
+pulls of new messages. The pulls of one connection keep their order; its pulls of the near
+end are not held up by them. No pull is refused for want of a thread: it waits.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _log = logging.getLogger(__name__)
 _THREADS = 3
 # How long the loop answers far pulls before it looks for something new.
 _ROUND_S = 0.000_25
-# A reader that has not taken what it was sent is looked at again so much later.
+# A connection that has not read its answers is looked at again after this time.
 _CHOKED_S = 0.005
-# Bringing in is tried so often: rows, records, and a search through the rows of batches.
+# A pull is brought in by at most this many reads: rows, records, a search through batch rows.
 _READS_PER_PULL_MAX = 8
-# The disk is told of a block when a reader comes to the block before it.
+# The disk gets a read-ahead hint for a block when a reader comes to the block before it.
 BLOCK_RECORD_BYTES = 4 << 20
 BLOCK_ROWS = 8192
 _HINTS_MAX = 16
-# So much may be answered at once before the loop looks for something new: eight usual answers or
-# a large one, which takes about as long as a round. The smallest answer is not much cheaper than a
-# usual one.
-AT_ONCE_BYTES_MAX = 256 << 10
+# Far pulls are answered without standing in line up to this many bytes until the event loop polls
+# again: eight common answers or a large one, which takes about as long as a round. The smallest
+# answer counts as 32 KiB, for it is not much cheaper than a common one.
+DIRECT_BYTES_MAX = 256 << 10
 ANSWER_BYTES_MIN = 32 << 10
 _TOLD_BLOCKS_MAX = 1024
 
@@ -51,7 +51,7 @@ _Block = tuple[bytes, int, int]
 
 
 class ColdStore(Protocol):
-    """What this service needs of a store; the last two are called on its threads."""
+    """The store as this service sees it; the last two are called on its threads."""
 
     def on_disk(
         self,
@@ -108,7 +108,7 @@ class FastPull(NamedTuple):
 
     peer: Peer
     answer: Callable[[], FarAnswer | None]
-    # Lets it go the general way.
+    # Serves the pull on the general way.
     general: Callable[[], None]
 
 
@@ -135,7 +135,7 @@ class ColdReads:
         self._time_s = time_s
         self._loop: Loop | None = None
         self._threads: ThreadPoolExecutor | None = None
-        # Who waits, with what: empty nearly always, so whoever asks often looks here.
+        # Connections with pulls in line: empty nearly always, so frequent callers look here.
         self.lines: dict[Peer, _Line] = {}
         # Lines whose first pull may be answered now, in turn; those that read are in none.
         self._ready: deque[_Line] = deque()
@@ -144,16 +144,14 @@ class ColdReads:
         self._hint_count = 0
         # Blocks of rows by queue, blocks of records as those of no topic, the oldest first.
         self._told: OrderedDict[_Block, None] = OrderedDict()
-        # Where the last answer of a queue was when all of that had been told.
-        self._told_at: dict[tuple[bytes, int], tuple[int, int]] = {}
         self._count = 0
         self._is_closed = False
         self.brought_in_count = 0
-        # What was answered at once since the loop last looked for something new, or a little more.
-        self.at_once_bytes = 0
-        # Grows whenever the loop is known to have looked for something new.
-        self.turn = 0
-        # Grows whenever what was told to the disk no longer counts.
+        # Bytes of answers that skipped the line since the event loop last polled, or a little more.
+        self.direct_bytes = 0
+        # Grows whenever the event loop is known to have polled.
+        self._turn = 0
+        # Grows whenever earlier read-ahead hints to the disk no longer count.
         self.told_epoch = 0
         self._renewal_is_due = False
 
@@ -161,7 +159,7 @@ class ColdReads:
         return self._count
 
     def begin(self, loop: Loop) -> None:
-        """Where rounds are run and threads report to; the running loop unless told."""
+        """The loop that runs rounds and that threads report to; otherwise the running loop."""
         self._loop = loop
 
     def take(self, pull: FarPull | FastPull, *, count_max: int, count_per_peer_max: int) -> bool:
@@ -180,36 +178,33 @@ class ColdReads:
         return True
 
     @property
-    def has_turn_at_once(self) -> bool:
-        """Whether a pull need not be put in line: nobody waits, and few were like it just now."""
-        return not (self.lines or self.at_once_bytes >= AT_ONCE_BYTES_MAX or self._is_closed)
+    def may_skip_line(self) -> bool:
+        """Whether a pull need not be put in line: no pull waits, and few have skipped the line."""
+        return not (self.lines or self.direct_bytes >= DIRECT_BYTES_MAX or self._is_closed)
 
-    def note_at_once(
-        self, queue: tuple[bytes, int], queue_offset: int, physical_end: int, byte_count: int
-    ) -> bool:
-        """A far pull of a topic and queue id was answered without having been in line.
+    def begin_turn(self, last_turn: int) -> int:
+        """A connection is read whose last read was in turn ``last_turn``; returns the turn now.
 
-        Returns whether another one may be.
+        The event loop reads each connection once between two polls.
         """
-        self.at_once_bytes += byte_count if byte_count > ANSWER_BYTES_MIN else ANSWER_BYTES_MIN
-        if self.at_once_bytes >= AT_ONCE_BYTES_MAX // 2:
-            self.renew_soon()
-        # Most answers of a queue end in the block where the last one did.
-        place = physical_end // BLOCK_RECORD_BYTES, queue_offset // BLOCK_ROWS
-        if place != self._told_at.get(queue):
-            self.read_ahead(FarAnswer(*queue, queue_offset, physical_end))
-        return self.at_once_bytes < AT_ONCE_BYTES_MAX
+        if self._turn == last_turn:
+            self._turn += 1
+            self.direct_bytes = 0
+        return self._turn
 
-    def renew_soon(self) -> None:
-        """Before the loop looks for something new; not for each answer, which would cost more."""
-        if not self._renewal_is_due:
+    def note_direct(self, byte_count: int) -> bool:
+        """A far pull was answered without having been in line; whether another one may be."""
+        self.direct_bytes += byte_count if byte_count > ANSWER_BYTES_MIN else ANSWER_BYTES_MIN
+        if self.direct_bytes >= DIRECT_BYTES_MAX // 2 and not self._renewal_is_due:
+            # Not for each answer, which would cost more.
             self._renewal_is_due = True
             self._found_loop().call_soon(self._renew)
+        return self.direct_bytes < DIRECT_BYTES_MAX
 
     def _renew(self) -> None:
         self._renewal_is_due = False
-        self.at_once_bytes = 0
-        self.turn += 1
+        self.direct_bytes = 0
+        self._turn += 1
 
     # Rounds.
 
@@ -296,7 +291,7 @@ class ColdReads:
             _log.exception("a pull of %s was not answered", pull.peer.address)
 
     def _take_general(self, pull: FastPull) -> None:
-        """It ends in line again, and in its old place: what was asked first is answered first."""
+        """The pull ends in line again, at its old place: earlier pulls are answered first."""
         line = self.lines.get(pull.peer)
         count = 0 if line is None else len(line.pulls)
         pull.general()
@@ -315,8 +310,10 @@ class ColdReads:
                 tag_codes=plan.tag_codes,
             )
         except Exception as error:
-            # Who reads meets the same error, and the pull is answered with it.
-            _log.debug("what a pull of %s reads is not known: %s", pull.peer.address, error)
+            # The reader meets the same error, and the pull is answered with it.
+            _log.debug(
+                "the records of a pull of %s could not be found: %s", pull.peer.address, error
+            )
             return OnDisk([], 0)
 
     # Threads.
@@ -343,7 +340,7 @@ class ColdReads:
             try:
                 work(part)
             except FileNotFoundError:
-                # Retention took it meanwhile: who reads it learns that from the store.
+                # Retention took it meanwhile: the reader learns that from the store.
                 continue
             except OSError:
                 # The reader meets the same error, in a place where it can be answered.
@@ -367,14 +364,10 @@ class ColdReads:
     # Reading ahead.
 
     def read_ahead(self, answered: FarAnswer) -> bool:
-        """Tell the disk what comes next, once for all that read there; whether that is done."""
+        """Give the disk a read-ahead hint, once for all pulls there; whether it is done."""
         topic, queue_id, queue_offset, physical_end = answered
         if not physical_end or self._hint_count >= _HINTS_MAX:
             return False
-        if len(self._told_at) >= _TOLD_BLOCKS_MAX:
-            self._told_at.clear()
-        place = physical_end // BLOCK_RECORD_BYTES, queue_offset // BLOCK_ROWS
-        self._told_at[topic, queue_id] = place
         told, parts = self._told, []
         for number in _blocks(physical_end, BLOCK_RECORD_BYTES):
             if (b"", 0, number) not in told:
@@ -398,8 +391,7 @@ class ColdReads:
             self._told.popitem(last=False)
 
     def _forget_told(self, plan: PullPlan, physical_end: int) -> None:
-        """Something was not in memory: what was told of this place no longer counts."""
-        self._told_at.clear()
+        """A part was not in memory: earlier hints for this place no longer count."""
         self.told_epoch += 1
         for number in _blocks(physical_end, BLOCK_RECORD_BYTES):
             self._told.pop((b"", 0, number), None)
@@ -422,7 +414,7 @@ class ColdReads:
             self._threads = None
         for pull in held:
             if isinstance(pull, FastPull):
-                # It ends here again, and is refused.
+                # The pull comes here again, and is refused.
                 pull.general()
         return waiting
 

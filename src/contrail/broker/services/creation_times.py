@@ -36,7 +36,7 @@ class _NotedPeer:
 
 
 class CreationTimes:
-    """Counts by what was made, whether that worked, and whether it is the system's."""
+    """Counts creations by what was created, outcome, and whether it is the system's."""
 
     def __init__(self, is_system: Callable[[str], bool]) -> None:
         self._is_system = is_system

@@ -51,10 +51,10 @@ class CursorFile(Generic[T]):
         """The log position up to which the file speaks for all deliveries."""
         if self._marks or (self._held is not None and self._held[0] > self._written_end):
             return self._written_end
-        return self._deliveries.flushed_end
+        return self._deliveries.settled_end
 
     def _take_changed(self) -> bool:
-        newest = self._marks.take(self._deliveries.flushed_end)
+        newest = self._marks.take(self._deliveries.settled_end)
         if newest is None:
             return False
         self._held = newest

@@ -1,7 +1,7 @@
-"""Delivers what waited for its delay level: in order, never early, from a cursor per level.
+"""Delivers messages after their delay level: in order, never early, from a cursor per level.
 
-``run`` is called many times a second and works for some milliseconds at most. What is due in one
-level is appended in one run; a level waits only for itself, and for a store that takes nothing.
+``run`` is called many times a second and works for some milliseconds at most. Due messages of one
+level are appended in one run; a level waits only for itself, and for a store that takes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contrail.broker.state.causes import Delivered
 from contrail.broker.state.clock_steps import ClockSteps
 from contrail.broker.state.delay_cursors import CursorsSnapshot, DelayCursors, delivery_of
 from contrail.clock import monotonic_ms
-from contrail.errors import MessageIllegal, RecordDamaged, StoreError
+from contrail.errors import DeliveryUnderWay, MessageIllegal, RecordDamaged, StoreError
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import UNIQ_KEY, read_property
 from contrail.model.record import decode_record
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 _TOPIC = SCHEDULE_TOPIC.encode()
 _RUN_COUNT_MAX = 64
-# So long before its time the first message of a level, and those behind it, are asked for.
+# A level's first messages are brought into memory this long before the first is due.
 _ASKED_AHEAD_MS = 1000
 _RUN_BYTES_MAX = 1 << 20
 _WORK_MS_MAX = 5
@@ -51,7 +51,7 @@ _NOTHING_THERE = frozenset(
 )
 
 _Pair = tuple[bytes, MessageDraft]
-"""The record of a message that waited, and what is delivered."""
+"""The record of a message that waited, and the draft that is delivered."""
 
 
 class DelayLevels:
@@ -90,7 +90,7 @@ class DelayLevels:
     # Life.
 
     def recover(self, delivered: Delivered) -> None:
-        """Bring the cursors up to the queues, and past what the log says was delivered."""
+        """Bring the cursors up to the queues, and past the deliveries that the log names."""
         self._file.begin(delivered.physical_start)
         waited_max = max(delivered.waited, default=-1)
         moved = False
@@ -104,15 +104,33 @@ class DelayLevels:
                 self._cursors.put(level, told[level])
             moved |= self._cursors.at(level) != before
         if moved:
-            self._file.note(self._deliveries.flushed_end, self._cursors.snapshot())
+            self._file.note(self._deliveries.settled_end, self._cursors.snapshot())
+
+    def follow(self, table: DelayOffsetTable, physical_end: int) -> None:
+        """Note how far the master had delivered when its log ended at ``physical_end``.
+
+        For a slave, which delivers nothing, and which has the log up to there: cursors that were
+        ahead of it would lose messages once it leads.
+        """
+        if self._cursors.replace(table.queue_offsets, table.data_version):
+            self._file.note(physical_end, self._cursors.snapshot())
+
+    def adopt(self, table: DelayOffsetTable) -> None:
+        """Go on where another broker has delivered further; before ``recover``.
+
+        Of a level that both delivered, each knows a beginning: the longer one is done.
+        """
+        for level, queue_offset in table.queue_offsets.items():
+            if queue_offset > self._cursors.at(level):
+                self._cursors.put(level, queue_offset)
 
     def run(self, now_ms: int) -> None:
-        """Deliver what is due, as far as a few milliseconds go; the levels take turns."""
+        """Deliver due messages, within a few milliseconds; the levels take turns."""
         deadline_ms = monotonic_ms() + _WORK_MS_MAX
         in_turn, idle_count = self._in_turn, 0
         try:
             while idle_count < len(in_turn) and monotonic_ms() < deadline_ms:
-                idle_count = 0 if self._deliver(in_turn[0], now_ms) else idle_count + 1
+                idle_count = 0 if self._deliver_now(in_turn[0], now_ms) else idle_count + 1
                 in_turn.rotate(-1)
             self._behind = idle_count < len(in_turn)
         except StoreError as error:
@@ -124,7 +142,7 @@ class DelayLevels:
         """How long ``run`` can wait: not at all while something due is left."""
         return 0 if self._behind else _IDLE_INTERVAL_MS
 
-    # What it says of itself.
+    # Figures for operators.
 
     @property
     def durable_end(self) -> int:
@@ -150,8 +168,15 @@ class DelayLevels:
 
     # Delivering.
 
+    def _deliver_now(self, level: int, now_ms: int) -> bool:
+        try:
+            return self._deliver(level, now_ms)
+        except DeliveryUnderWay:
+            # The same run is asked for again, until another broker has all of it.
+            return False
+
     def _deliver(self, level: int, now_ms: int) -> bool:
-        """One run of a level; whether it is worth looking again at once."""
+        """One run of a level; whether it is worth looking again now."""
         due_count = self._due_count(level, now_ms)
         if due_count == 0:
             return False
@@ -173,7 +198,7 @@ class DelayLevels:
             return 0
         first = self._store.rows(_TOPIC, level - 1, queue_offset, 1)
         if not first:
-            # One more read finds out why.
+            # The next read finds out why.
             return 1
         if not self._is_due(level, first[0], now_ms):
             self._cursors.put(level, queue_offset)
@@ -211,7 +236,7 @@ class DelayLevels:
             try:
                 stored_ms = self._store.record(row.physical_offset).store_timestamp_ms
             except RecordDamaged:
-                # It is passed over when it is due; until then its level says when that is.
+                # A message that cannot be read is passed over when its level says that it is due.
                 stored_ms = row.tags_code - self._cursors.delay_ms(level)
             known = self._stored_ms[level] = (row.physical_offset, stored_ms)
         return known[1]
@@ -225,7 +250,7 @@ class DelayLevels:
             self._store.will_need(row.physical_offset, row.byte_count)
 
     def _pairs(self, level: int, found: GetResult) -> list[_Pair]:
-        """Every message that was read, with what it is delivered as."""
+        """Every message that was read, with the draft that is delivered."""
         pairs = []
         for view in found.records:
             record = bytes(view)
@@ -238,7 +263,7 @@ class DelayLevels:
         return pairs
 
     def _append(self, level: int, pairs: list[_Pair], next_queue_offset: int, now_ms: int) -> None:
-        physical_end = self._deliveries.flushed_end
+        physical_end = self._deliveries.settled_end
         try:
             if pairs:
                 physical_end = self._deliveries.append([draft for _, draft in pairs]).physical_end
@@ -248,8 +273,8 @@ class DelayLevels:
         self._moved(level, next_queue_offset, physical_end, now_ms)
 
     def _append_singly(self, level: int, pairs: list[_Pair], now_ms: int) -> int:
-        """One of them can never be stored: only that one is passed over."""
-        physical_end = self._deliveries.flushed_end
+        """Retry one by one, so that only the invalid message is passed over."""
+        physical_end = self._deliveries.settled_end
         for record, draft in pairs:
             message = _message_in(record)
             try:
@@ -268,10 +293,10 @@ class DelayLevels:
             _log.warning("delayed messages wait until the store takes messages again: %s", error)
         self._refused = True
 
-    # What cannot be read.
+    # Records that cannot be read.
 
     def _pass_unreadable(self, level: int, found: GetResult, now_ms: int) -> bool:
-        """Go on behind messages that are gone; whether there is anything behind them."""
+        """Move a cursor behind messages that are gone; whether the queue has any behind them."""
         queue_offset, behind = self._cursors.at(level), found.next_queue_offset
         if found.status in _NOTHING_THERE:
             return False
@@ -288,7 +313,7 @@ class DelayLevels:
                 found.status.value,
                 found.damaged or "that are gone",
             )
-        self._moved(level, behind, self._deliveries.flushed_end, now_ms)
+        self._moved(level, behind, self._deliveries.settled_end, now_ms)
         return True
 
     def _note_stuck(self, level: int, queue_offset: int, status: GetStatus) -> None:
@@ -310,8 +335,14 @@ class DelayLevels:
 
         A message is delivered behind the place where it waited.
         """
-        if self._cursors.are_newest:
-            return None
+        return None if self._cursors.are_newest else self.waiting_from
+
+    @property
+    def waiting_from(self) -> int | None:
+        """Where the first message behind a cursor waits; None: no message does.
+
+        Deliveries that the cursors do not speak for stand behind it in the log.
+        """
         found = []
         for topic, queue_id in self._store.queues():
             if topic == _TOPIC:
@@ -366,13 +397,14 @@ class DelayLevels:
             queue_offset += len(rows)
 
     def _told_by_records(self, waited: set[int]) -> dict[int, int]:
-        """By level, what follows the last message delivered; rows may be damaged, or missing."""
+        """By level, the offset behind the last delivery; rows may be damaged, or missing."""
         told: dict[int, int] = {}
         for place in waited:
             try:
                 message = self._store.record(place)
             except RecordDamaged:
-                # Gone, or damaged since it was delivered: its row tells.
+                # The record is gone, or damaged since it was delivered: its row tells when it was
+                # due.
                 continue
             if message.topic == SCHEDULE_TOPIC:
                 level = message.queue_id + 1

@@ -1,8 +1,8 @@
 """Messages that the broker appends by itself: delivered, retried, committed, rolled on.
 
-Everything runs on the loop's thread. ``append`` writes a run at once; consumers see it at the end
-of the tick that it asks for. Who keeps a cursor writes it down through ``DurableMarks``: first the
-message on the disk, then the cursor that says so.
+Everything runs on the loop's thread. ``append`` writes a run now; consumers see it at the end
+of the tick that it asks for. A service writes its cursor through ``DurableMarks``: first the
+message on the disk, then the cursor that names it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Deliveries:
         self._on_appended = on_appended
 
     @property
-    def flushed_end(self) -> int:
-        """How far the log is durable."""
-        return self._store.flushed_end
+    def settled_end(self) -> int:
+        """How far cursors on disk may speak of the log."""
+        return self._store.settled_end
 
     def append(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
         """Append in order and in one piece; all are stored or none is.

@@ -1,6 +1,6 @@
 """After a crash: which messages that waited were delivered already.
 
-The services write their cursors now and then; what they delivered since stands in the log. This
+The services write their cursors now and then; later deliveries stand in the log. This
 keeps the position in the log up to which all written cursors speak for themselves, and at the
 start reads the log from there on. Each delivered record names the one that waited
 (``state.causes``), so nothing is delivered twice because a cursor was old.
@@ -34,9 +34,9 @@ def recall_deliveries(
     read_from: int | None = None,
     watch: Callable[[StoredMessage], None] | None = None,
 ) -> Delivered:
-    """Read what the log says about deliveries that no cursor knows of yet; off the loop.
+    """Read the log's deliveries that no cursor knows of yet; off the loop.
 
-    ``read_from`` is for cursors that were lost: what they forgot stands behind it in the log.
+    ``read_from`` is for cursors that were lost: their deliveries stand behind it in the log.
     ``watch`` is shown every message that is read.
     """
     try:
@@ -48,14 +48,20 @@ def recall_deliveries(
     else:
         position = read.value
     if position is None:
-        # Nothing was ever delivered by us: a new folder, or one that Apache's broker wrote. What
-        # is delivered from now on must be found here after a crash.
-        position = store.flushed_end
-        path = root / CONFIG_FOLDER / FILE_NAME
-        write_state(files, path, str(position).encode(), sealed=True)
+        position = _begin(files, root, store)
     elif read_from is not None:
         position = min(position, read_from)
-    start = max(position, store.physical_min)
+    return read_deliveries(store, position, watch=watch)
+
+
+def read_deliveries(
+    store: MessageStore,
+    physical_start: int,
+    *,
+    watch: Callable[[StoredMessage], None] | None = None,
+) -> Delivered:
+    """The log's deliveries from ``physical_start`` on; off the loop."""
+    start = max(physical_start, store.physical_min)
     delivered = Delivered(start)
     for message in _sound_messages(store, start):
         delivered.add(message)
@@ -64,11 +70,28 @@ def recall_deliveries(
     return delivered
 
 
+def begin_memory(files: FileSystem, root: Path, store: MessageStore) -> None:
+    """Note where the log ends, in a folder that nothing was noted in yet; off the loop."""
+    if not files.exists(root / CONFIG_FOLDER / FILE_NAME):
+        _begin(files, root, store)
+
+
+def _begin(files: FileSystem, root: Path, store: MessageStore) -> int:
+    """Nothing was ever delivered by us: a new folder, or one that Apache's broker wrote.
+
+    Deliveries from now on must be found here after a crash.
+    """
+    position = store.settled_end
+    path = root / CONFIG_FOLDER / FILE_NAME
+    write_state(files, path, str(position).encode(), sealed=True)
+    return position
+
+
 def _sound_messages(store: MessageStore, physical_start: int) -> Iterator[StoredMessage]:
     try:
-        yield from store.messages_between(physical_start, store.readable_end)
+        yield from store.messages_between(physical_start, store.visible_end)
     except RecordDamaged as damage:
-        _log.warning("%s: what was delivered after it may be delivered again", damage)
+        _log.warning("%s: messages delivered after it may be delivered again", damage)
 
 
 class DeliveryMemory:

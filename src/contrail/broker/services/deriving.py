@@ -1,9 +1,9 @@
-"""When consume queues and key index are brought up to the log.
+"""Decides when queue rows and index entries are derived from new records.
 
-Before anybody is served who may look at them. When somebody waits for what was sent: at once, but
-not more often than once a millisecond for long. Else a moment later, for all ticks since together:
-with few messages in a tick, deriving each by itself, and waking who waits for it, costs more than
-storing them.
+Before a request that may look at queues is served. While pulls wait for sent messages: in the tick,
+but on average not more often than once a millisecond. Otherwise some milliseconds later, for all
+ticks since: with few messages in a tick, deriving after every tick and waking one pull each time
+costs more than storing the messages.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from contrail.store import MessageStore
 
 _log = logging.getLogger(__name__)
 
-# For what nobody waits for. Nobody can tell: whoever asks for anything but a send, or the end of
-# a transaction that is known without the log, is answered after what he may see was derived. Until
-# then it is read again from the log after a crash.
+# For messages that no pull waits for. No client can tell: every request but a send, or the end of
+# a transaction that is known without the log, is answered after the queues it may look at were
+# derived. After a crash the rest is read again from the log.
 _LATER_S = 0.010
-# When messages for those who wait come faster than this, they get several of them together: to wake
+# When messages for held pulls come faster than this, a pull gets several of them: to wake
 # a consumer costs as much as to store ten messages. A few may come faster.
 _APART_S = 0.001
 _BURST_S = 4 * _APART_S
-# So many bytes of the log have nothing to gain from company: the steps of deriving, which run once
-# for all of them, are a hundredth of the work then.
+# From this many bytes of the log on, deriving does not wait for more: the steps that run once for
+# all records are then a hundredth of the work.
 _TOGETHER_BYTES = 1 << 20
 
 
@@ -43,7 +43,7 @@ class Deriving:
         on_broken: Callable[[], object],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``waited_for`` are the queues where somebody waits for messages, at each moment."""
+        """``waited_for`` are the queues with held pulls, at each moment."""
         self._store = store
         self._waited_for = waited_for
         self._loop = loop
@@ -51,9 +51,9 @@ class Deriving:
         self._now_s = now_s
         self._is_closed = False
         self._later: asyncio.TimerHandle | None = None
-        # Whether that is sooner than it would be for what nobody waits for.
+        # Whether the next deriving is sooner than it would be without held pulls.
         self._is_soon = False
-        # Once each ``_APART_S``, as often as lately: it would have been done until then.
+        # The time until which recent derivings fill one each ``_APART_S``.
         self._next_s = 0.0
 
     def after_tick(self) -> None:
@@ -69,7 +69,7 @@ class Deriving:
             self._later = self._loop.call_later(_LATER_S, self.catch_up)
 
     def hurry(self) -> None:
-        """Somebody waits: derive now, or in a moment when that has happened too often lately."""
+        """A pull waits: derive now, or a few milliseconds later after many derivings."""
         if self._next_s - self._now_s() < _BURST_S:
             self.catch_up()
         elif not self._is_soon and not self._is_closed:
@@ -80,11 +80,11 @@ class Deriving:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something was put off, or may be seen since without a tick having told of it."""
+        """Whether records wait to be derived, or became visible without a tick telling of them."""
         return self._store.underived_bytes > 0
 
     def close(self) -> None:
-        """Whoever closes the store derives the rest, on another thread: no call does any more."""
+        """The store derives the rest on another thread when it closes: no call does any more."""
         self._is_closed = True
         self._forget_timer()
 
@@ -95,7 +95,7 @@ class Deriving:
             self._is_soon = False
 
     def catch_up(self) -> None:
-        """Derive everything that may be seen."""
+        """Derive all visible records."""
         self._forget_timer()
         store = self._store
         if self._is_closed or store.poisoned is not None or not store.underived_bytes:
@@ -110,5 +110,5 @@ class Deriving:
         except OSError:
             _log.exception("held pulls could not be woken; they are looked at again soon")
         except Exception:
-            # Whoever asked has other work to do, which must not suffer; it is tried again soon.
+            # The caller's own work must not fail with it; deriving is tried again soon.
             _log.exception("queues and index could not be brought up to the log")

@@ -1,12 +1,12 @@
-"""Requests that read old messages: none of them makes the event loop wait for the disk.
+"""Requests that read old messages: no such request makes the event loop wait for the disk.
 
-Handlers of such requests run while reads that would wait are forbidden. One that meets something
+Handlers of these requests run while reads that would wait are forbidden. One that meets a page
 that is on the disk only is broken off there, a thread brings it in, and the loop carries the
 request out again from its beginning, until nothing is missing. Those handlers read all they need
 before they change anything, so a request that was broken off has not happened.
 
-Ends of one transaction keep their order. A question whose asker has gone is dropped; what changes
-something is carried out all the same, as it is when nothing has to be brought in.
+Ends of one transaction keep their order. A question whose asker has gone is dropped; a change
+is carried out all the same, as it is when nothing has to be brought in.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WAITING_MAX = 2000
 WAITING_PER_PEER_MAX = 500
 # A search by time takes some forty, and a chain of keys one for each page that it leads to.
 TRIES_MAX = 1000
-# What was brought in so often and still counts as missing will not be told to be there.
+# Parts that were brought in this often and still count as missing will never count as present.
 FUTILE_TRIES_MAX = 4
 _FETCHED_PARTS_MAX = 64
 
@@ -70,7 +70,7 @@ _CHANGES = frozenset(
 
 
 class FarStore(Protocol):
-    """What this service needs of a store; ``bring_in`` is called on its threads."""
+    """The store as this service sees it; ``bring_in`` is called on its threads."""
 
     @property
     def disk_waits(self) -> DiskWaits: ...
@@ -96,7 +96,7 @@ class _FarRequest:
 
 
 class FarReads:
-    """Holds requests until what they read is in memory; all but the reading is on the loop."""
+    """Holds requests until the parts they read are in memory; only the reading is off the loop."""
 
     def __init__(self, store: FarStore, *, after: Callable[[], None]) -> None:
         """``after`` is called when a held request was carried out, which no frame announced."""
@@ -105,7 +105,7 @@ class FarReads:
         self._answer: Callable[[Request, Any], None] | None = None
         self._loop: Loop | None = None
         self._threads: ThreadPoolExecutor | None = None
-        # By transaction, or each by itself; the first of a line is the one that is read for.
+        # Lines by transaction, other requests in a line each; reads are for the first of a line.
         self._lines: dict[object, deque[_FarRequest]] = {}
         self._counts: Counter[Peer] = Counter()
         self._fetched: set[FilePart] = set()
@@ -116,7 +116,7 @@ class FarReads:
         return self._counts.total()
 
     def begin(self, answer: Callable[[Request, Any], None], loop: Loop | None = None) -> None:
-        """``answer`` carries a request out and replies, whatever happens but ``NotInMemory``."""
+        """``answer`` carries a request out and replies, in every case but ``NotInMemory``."""
         self._answer = answer
         self._loop = loop
 
@@ -168,7 +168,7 @@ class FarReads:
             return
         line = self._lines[_line_of(far)]
         if failure is not None:
-            remark = f"what the request needs cannot be read: {failure}"
+            remark = f"messages of the request cannot be read: {failure}"
             far.peer.reply(far.request, Response(ResponseCode.SYSTEM_ERROR, remark))
             self._leave(line)
         while line and self._carry_out(line[0]):
@@ -194,7 +194,7 @@ class FarReads:
         far.try_count += 1
         far.futile_count = far.futile_count + 1 if missing == far.missing else 0
         if far.futile_count >= FUTILE_TRIES_MAX:
-            # Not every file system tells what is in memory.
+            # Not every file system knows which pages are in memory.
             self._reply(far)
         elif far.try_count >= TRIES_MAX:
             remark = "too much of what the request reads is not in memory: ask again"
@@ -226,7 +226,7 @@ class FarReads:
         """Read for a service that comes again later when something has to be brought in first.
 
         Raises:
-            NotInMemory: so it is; a thread has been told.
+            NotInMemory: parts are missing; a thread has been told to bring them in.
         """
         try:
             with self._store.disk_waits:
@@ -243,7 +243,7 @@ class FarReads:
             self._submit(parts, lambda failure: self._fetched.difference_update(parts))
 
     def fetch(self, parts: list[FilePart], then: Callable[[Exception | None], None]) -> None:
-        """Bring parts in by a thread, and call ``then`` on the loop, with what went wrong."""
+        """Bring parts in by a thread, and call ``then`` on the loop, with the error if any."""
         if not self._is_closed:
             self._submit(parts, then)
 
@@ -262,7 +262,7 @@ class FarReads:
         failure: Exception | None = None
         try:
             for part in parts:
-                # Retention may have taken it meanwhile: who reads it learns that from the store.
+                # Retention may have taken it meanwhile: the reader learns that from the store.
                 with contextlib.suppress(FileNotFoundError):
                     self._store.bring_in(part)
         except Exception as error:
@@ -292,7 +292,7 @@ _STOPS = "the broker stops: ask again later"
 
 
 def _transaction_of(request: Request) -> object:
-    """What the ends of one transaction have in common; None for any other request."""
+    """The key that the ends of one transaction have in common; None for any other request."""
     if request.code != RequestCode.END_TRANSACTION:
         return None
     return request.fields.get("commitLogOffset")

@@ -1,8 +1,8 @@
 """Reads for pulls with a filter on properties: looks on until enough is found or looked at.
 
-Nearly all of it is done by the store's sieve, which takes no message apart. What the sieve does
-not walk over is read as for any other pull, and each message decoded: a queue of whole batches, a
-filter of very many properties, and whatever is damaged.
+The store's sieve does nearly all of it, without taking a message apart. Rows that the sieve does
+not walk over are read as for any other pull, and each message decoded: a queue of whole batches, a
+filter of very many properties, and damaged rows.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from contrail.model.properties import decode_properties
 from contrail.model.record import decode_record
 from contrail.store import GetResult, GetStatus, MessageStore, Sifted, SiftLimits
 
-# RocketMQ looks at 16,000 bytes of rows for one pull, whatever its filter wants of them.
+# RocketMQ looks at 16,000 bytes of rows for one pull, however many its filter lets through.
 SCANNED_ROWS_MAX = 800
-# And at no more than so many bytes of messages, which it must read for a property filter.
+# And at no more than this many bytes of messages, which it must read for a property filter.
 SCANNED_BYTES_MAX = 16 << 20
 # Evaluating an expression costs some 20 ns a character for each row: those of more than 256
 # characters look at fewer rows, so that no pull evaluates for longer than a few milliseconds.
@@ -96,7 +96,7 @@ class FilteredReads:
         self._store = store
 
     def read(self, plan: PullPlan) -> GetResult:
-        """What a pull is answered with; ``ranges`` are whole records, some of them joined."""
+        """The answer to a filtered pull; ``ranges`` are whole records, some of them joined."""
         wanted = plan.property_filter
         assert wanted is not None
         config = self._settings.config
@@ -150,7 +150,7 @@ class FilteredReads:
 
 
 def _ended(plan: PullPlan, walk: _Walk, last: GetResult) -> GetResult:
-    """Nothing is to be had from where the walk has come to; what was found before counts."""
+    """The walk cannot go on from here; messages that were found before count."""
     return last if walk.queue_offset == plan.queue_offset else _found(walk)
 
 

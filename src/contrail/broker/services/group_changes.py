@@ -25,12 +25,12 @@ from contrail.wire.peer import Peer
 
 _log = logging.getLogger(__name__)
 
-# A client may have a thousand groups; a line of the log names so many of them.
+# A client may have a thousand groups; a line of the log names this many of them.
 _NAMED_MAX = 5
 
 
 class GroupChanges:
-    """The one that registers and removes clients, so that no change goes unannounced."""
+    """The one owner of registering and removing clients, so that no change goes unannounced."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class GroupChanges:
         self._filters.expire(now_ms)
 
     def end_locks_of_gone(self, now_ms: int) -> None:
-        """End the locks of clients that are gone, and tell those who may have the queues now.
+        """End the locks of clients that are gone, and tell clients that may have the queues now.
 
         Members that could not lock a queue when its holder went look again by themselves: Java
         clients of 4.9 after 20 s only.

@@ -1,10 +1,10 @@
-"""The rules of consumer groups: what may be created and changed, and what every broker has."""
+"""The rules of consumer groups: creations and changes, and the groups that every broker has."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from contrail.broker.services.auto_creation import AutoCreation, Kind
@@ -12,6 +12,7 @@ from contrail.broker.state.attributes import GROUP_ATTRIBUTES, alter_attributes
 from contrail.broker.state.groups import FORBIDDEN_READ, GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.errors import ConfigError, RequestRejected
+from contrail.model.data_version import DataVersion
 from contrail.model.group import (
     BUILT_IN_GROUPS,
     SubscriptionGroupConfig,
@@ -30,7 +31,7 @@ RETRY_QUEUE_COUNT_MAX = 1024
 
 
 GroupKey = str | tuple[str, str]
-"""A group's settings are planned by its name, what is forbidden to it by group and topic."""
+"""Plans a group's settings by its name, its forbidden topics by group and topic."""
 GroupEntry = SubscriptionGroupConfig | int
 GroupChanges = DurableChanges[GroupKey, GroupEntry]
 
@@ -43,7 +44,7 @@ class Groups:
 
     def __init__(self, table: GroupTable, settings: RuntimeSettings) -> None:
         self.table = table
-        # What operators asked for and the table's file does not have yet.
+        # Operators' changes that the table's file does not have yet.
         self.changes: GroupChanges = DurableChanges()
         self.on_change: list[Callable[[str], None]] = []
         self.on_set: list[Callable[[str], None]] = []
@@ -73,7 +74,8 @@ class Groups:
     def require(self, group: str, now_ms: int, *, client: str) -> SubscriptionGroupConfig:
         """A group's settings; an unknown group is created with the defaults where that is allowed.
 
-        One of the system is not: every broker has those that something here uses.
+        One of the system is not: every broker has those that something here uses. A slave makes
+        none: it takes an unknown group for one with the defaults until its master tells otherwise.
 
         Raises:
             RequestRejected: SUBSCRIPTION_GROUP_NOT_EXIST for a group that may not be created; the
@@ -88,12 +90,15 @@ class Groups:
             check_group_name(group)
         except ConfigError as error:
             raise _no_such_group(group, f" and cannot: {error}") from error
+        if not self._settings.config.role.leads:
+            # Its master makes the group, and a slave's table is the master's.
+            return SubscriptionGroupConfig(group)
         refusal = self._auto.admit(group, client, now_ms)
         if refusal is not None:
             raise _no_such_group(group, f" and is not created: {refusal.reason}")
         created = SubscriptionGroupConfig(group)
         self.table.put(created, now_ms, auto_created=True)
-        # One request may make hundreds of groups; who made them says so in one line.
+        # One request may make hundreds of groups; its handler logs them in one line.
         _log.debug("created group %r for %s", group, client)
         self._tell(group)
         return created
@@ -122,7 +127,7 @@ class Groups:
         self.changes.submit(changed, now_ms, believe, done)
 
     def _newest(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group's settings as they will be once all that is planned is durable."""
+        """A group's settings as they will be once all planned changes are durable."""
         found = self.changes.newest(group, self.table.get(group))
         return found if isinstance(found, SubscriptionGroupConfig) else None
 
@@ -158,7 +163,7 @@ class Groups:
         on_deleted: Callable[[], None] = lambda: None,
         done: Done = ignore,
     ) -> None:
-        """Have a group removed, and what is forbidden to it; one that is not there is no error.
+        """Have a group removed, and its prohibitions; a group that is not there is no error.
 
         It is gone once the table's file is without it; then ``on_deleted`` and ``done`` are called.
 
@@ -176,6 +181,23 @@ class Groups:
 
         entries: dict[GroupKey, GroupEntry | None] = dict.fromkeys([group, *places])
         self.changes.submit(entries, now_ms, believe, done)
+
+    def follow(
+        self,
+        groups: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+        data_version: DataVersion,
+    ) -> None:
+        """Have the groups of another broker and no others; for a slave.
+
+        Raises:
+            EntryIllegal: the file's reader would refuse one of them; nothing is changed.
+        """
+        before, closed = dict(self.table.groups), self.table.forbidden_table()
+        self.table.replace(groups, forbidden, data_version)
+        for name in before.keys() | groups.keys():
+            if before.get(name) != groups.get(name) or closed.get(name) != forbidden.get(name):
+                self._tell(name, is_set=True)
 
     def is_read_forbidden(self, group: str, topic: str) -> bool:
         return bool(self.table.forbidden(group, topic) & FORBIDDEN_READ)

@@ -22,7 +22,7 @@ from contrail.store import NotInMemory, QueueRow
 
 T = TypeVar("T")
 
-# Old messages may have to be brought in from the disk; a scrape waits so long for all of them.
+# Old messages may have to be brought in from the disk; a scrape waits this long for all of them.
 _TRIES_MAX = 100
 _TRY_PAUSE_S = 0.02
 
@@ -39,7 +39,7 @@ class LaggedStore(Protocol):
 
 
 class Attempt(Protocol):
-    """Carries out what reads old messages, unless something has to be brought in first."""
+    """Carries out work that reads old messages, unless records have to be brought in first."""
 
     def __call__(self, work: Callable[[], T], /) -> T: ...
 
@@ -130,7 +130,7 @@ class LagLooks:
         )
 
     def _places(self, group: str, topic: str, queue_id: int) -> tuple[int, int, int]:
-        """What was committed, what was pulled, and the queue's end; as RocketMQ counts them."""
+        """The committed, the pulled and the queue's end offset; as RocketMQ counts them."""
         end = self._store.queue_offset_max(topic.encode(), queue_id)
         committed = self._offsets.query(group, topic, queue_id)
         pulled = self._offsets.query_pulled(group, topic, queue_id)
@@ -160,7 +160,7 @@ class LagLooks:
             return None
 
     def _rows(self, topic: bytes, places: list[tuple[int, int]]) -> Iterator[int]:
-        """Where the next messages lie; what retention has removed is passed over."""
+        """Where the next messages lie; messages that retention has removed are passed over."""
         for queue_id, queue_offset in places:
             first = max(queue_offset, self._store.queue_offset_min(topic, queue_id))
             for row in self._store.rows(topic, queue_id, first, 1):

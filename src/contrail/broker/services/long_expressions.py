@@ -27,11 +27,11 @@ from contrail.wire.peer import LATER, Answer, Handler, Peer
 _log = logging.getLogger(__name__)
 
 LOOP_CHARACTERS_MAX = 512
-"""How many characters of new expressions one request may have that is carried out at once."""
+"""How many characters of new expressions a request may have that is carried out in its tick."""
 WAITING_MAX = 256
 WAITING_PER_PEER_MAX = 16
-# Expressions that stand in the pulls themselves stay compiled: so many of so many characters, with
-# what they remember some twenty megabytes.
+# Expressions that stand in the pulls themselves stay compiled: this many, with this many
+# characters; together with the verdicts they remember some twenty megabytes.
 _RECENT_MAX = 64
 _RECENT_CHARACTERS_MAX = 64 * 512
 
@@ -46,7 +46,7 @@ class Loop(Protocol):
 
 
 class _Waiting:
-    """A request whose expressions are being compiled, or that waits behind such a one."""
+    """A request whose expressions are being compiled, or that waits behind one of these."""
 
     def __init__(self, request: Request, peer: Peer, handler: Handler) -> None:
         self.request = request
@@ -61,7 +61,7 @@ class LongExpressions:
         self._live: WeakValueDictionary[str, Sql92Filter] = WeakValueDictionary()
         self._recent: dict[str, Sql92Filter] = {}
         self._recent_characters = 0
-        # Called when they are forgotten, so that whoever remembers them does not keep them.
+        # Called when expressions are forgotten, so that caches of them forget them, too.
         self.on_forgotten: list[Callable[[], None]] = []
         # Of the request that is carried out now.
         self._invalid: Mapping[str, FilterInvalid] = {}
@@ -132,7 +132,7 @@ class LongExpressions:
         return handle
 
     def _new(self, texts: list[str]) -> list[str]:
-        """What must be compiled first; nothing if that is short."""
+        """The expressions that must be compiled first; none if they are short."""
         new = [text for text in dict.fromkeys(texts) if text not in self._live]
         return new if sum(map(len, new)) > LOOP_CHARACTERS_MAX else []
 
@@ -165,7 +165,7 @@ class LongExpressions:
         self._loop.call_soon_threadsafe(self._compiled, key, outcomes)
 
     def _compiled(self, key: object, outcomes: Mapping[str, Outcome]) -> None:
-        """Carry out what has waited for them, and what waits behind it."""
+        """Carry out the requests that waited for expressions, and those that wait behind them."""
         line = self._lines.get(key)
         if line is None:
             return
@@ -221,7 +221,7 @@ def _outcome(text: str) -> Outcome:
     except FilterInvalid as error:
         return error.with_traceback(None)
     except Exception as error:
-        # Whoever waits for it must not wait for ever.
+        # Requests that wait for it must not wait for ever.
         _log.exception("an SQL92 expression of %d characters was not compiled", len(text))
         return FilterInvalid(f"the expression cannot be compiled: {error!r}")
 

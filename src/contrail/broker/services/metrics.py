@@ -1,6 +1,6 @@
 """A broker's metrics as Prometheus reads them. Everything is read when it is asked for.
 
-What the hot path counts it counts anyway, for the statistics; here those numbers become text, in
+The hot path counts for the statistics anyway; here those numbers become text, in
 slices of two milliseconds so that sends and pulls go on in between. Lists are copied before they
 are walked: they may change while a scrape gives way.
 """
@@ -20,6 +20,7 @@ from contrail.broker.state import metric_table as table
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.producers import ProducerTable
+from contrail.broker.state.replication_metrics import replication_samples
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import (
     GROUP_GET_NUMS,
@@ -33,6 +34,7 @@ from contrail.broker.state.ways import Ways
 from contrail.clock import Clock
 from contrail.errors import RecordDamaged
 from contrail.model.topic import TIMER_TOPIC
+from contrail.protocol.bodies.ha_status import HaStatus
 from contrail.protocol.bodies.heartbeat import ConsumeType
 from contrail.protocol.client_versions import client_version_name
 from contrail.protocol.prometheus_text import (
@@ -84,8 +86,10 @@ class MetricSources:
     topic_count: Callable[[], int]
     group_count: Callable[[], int]
     is_system_topic: Callable[[str], bool]
-    # How many requests wait, by what for.
+    # How many requests wait, by the reason for waiting.
     work_sizes: Callable[[], Mapping[str, int]]
+    # None of a broker that takes part in no replication.
+    replication: Callable[[], HaStatus | None]
 
 
 class BrokerMetrics:
@@ -131,6 +135,7 @@ class BrokerMetrics:
         yield from self._store_lines()
         if self._from.timers_enabled:
             yield from self._timer_lines()
+        yield from self._replication_lines()
 
     def _gauges(self, metric: Metric, samples: Samples) -> Iterator[str]:
         """A family; without samples it is left out, as the original does."""
@@ -309,6 +314,13 @@ class BrokerMetrics:
         except NotInMemory:
             return None
         return self._age_ms(rows[0].physical_offset) if rows else 0
+
+    def _replication_lines(self) -> Iterator[str]:
+        status = self._from.replication()
+        if status is not None:
+            broker_id = self._from.settings.config.broker_id
+            for metric, samples in replication_samples(status, broker_id):
+                yield from self._gauges(metric, samples)
 
     # Lags.
 

@@ -1,10 +1,10 @@
 """Writes the tables that changed to their files: copied on the loop, written by one thread.
 
-How it is used. ``register`` each table once; ``services.stored_tables`` knows the usual ones. Have
-``flush_due`` called about once a second: it writes what changed and is due by its interval; while
-a write runs, the next follows it. ``flush_soon`` asks for everything at the next turn of
+To use: ``register`` each table once; ``services.stored_tables`` knows the broker's. Have
+``flush_due`` called about once a second: it writes changed tables that are due by their interval;
+during a write, the next follows it. ``flush_soon`` asks for all tables at the next turn of
 the loop, for changes that should not wait; ``when_written`` for one table, and says how that
-ended. ``close`` writes what is left, at the stop.
+ended. ``close`` writes the rest, at the stop.
 
 All that is asked for while a write runs shares the next. A write that fails is logged and tried
 again when it is due; the old file stays readable.
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from contrail.errors import RequestRejected, StoreError
 from contrail.protocol.codes import ResponseCode
@@ -56,6 +57,33 @@ class _Table:
         return now_ms - self.written_ms >= self.interval_ms
 
 
+class Keeping(Protocol):
+    """Where a table is registered to be kept in a file."""
+
+    def register(
+        self,
+        name: str,
+        *,
+        take_changed: Callable[[], bool],
+        snapshot: Callable[[], Render],
+        interval_ms: int = FLUSH_INTERVAL_MS,
+    ) -> None: ...
+
+
+class NoPersistence:
+    """Keeps nothing: for a table that lasts only while a slave acts as master."""
+
+    def register(
+        self,
+        name: str,
+        *,
+        take_changed: Callable[[], bool],
+        snapshot: Callable[[], Render],
+        interval_ms: int = FLUSH_INTERVAL_MS,
+    ) -> None:
+        """Nothing is written."""
+
+
 class Persistence:
     """Owns the files of a broker's tables below ``<root>/config``."""
 
@@ -83,7 +111,7 @@ class Persistence:
         """Keep the file ``name`` up to date.
 
         ``take_changed`` says whether the table changed since it was last asked. ``snapshot``
-        copies the table on the loop's thread and returns what renders the copy; ``on_written`` is
+        copies the table on the loop's thread and returns the copy's renderer; ``on_written`` is
         called there once the copy is durable, ``on_failed`` if it could not be written.
         ``sealed`` is for files of our own shape.
         """
@@ -97,7 +125,7 @@ class Persistence:
         return self._running is not None
 
     def flush_due(self, now_ms: int) -> None:
-        """Start writing what changed and is due, at once or when the running write has ended."""
+        """Start writing changed tables that are due, now or when the running write has ended."""
         if self._running is not None:
             self._missed_ms = now_ms
         elif not self._closed:
@@ -203,7 +231,7 @@ class Persistence:
         for table, dones in waiting:
             problem = failed.get(table.name)
             if problem is not None:
-                # Perhaps only the last step failed: then the file holds what was refused.
+                # Perhaps only the last step failed: then the file holds the refused change.
                 table.changed = True
                 table.on_failed(problem)
             else:

@@ -23,6 +23,7 @@ from contrail.errors import ConfigError, FilterInvalid, RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.subscription import SQL92, SubscriptionData, parse_subscription
 from contrail.model.topic import RETRY_PREFIX, Perm
+from contrail.protocol.bodies.routes import MASTER_ID
 from contrail.protocol.bulk_pulls import BULK_FIELD
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
@@ -118,11 +119,11 @@ class PullAdmission:
         )
 
     def _forget(self) -> None:
-        """With expressions that are forgotten go the plans that hold them."""
+        """Forget the plans that hold a forgotten expression."""
         self._epoch = -1
 
     def plan(self, request: Request, client: str) -> PullPlan:
-        """What to read for a pull of ``client``, an ``ip:port``.
+        """The plan of a pull of ``client``, an ``ip:port``.
 
         A pull like one before gets the same plan or refusal, as long as nothing that was checked
         has changed since.
@@ -172,7 +173,7 @@ class PullAdmission:
         return False
 
     def remember_given(self, plan: PullPlan) -> None:
-        """Operators ask what a group reads, also of groups that say so in their pulls only."""
+        """Operators ask for subscriptions, also of groups that tell them in pulls only."""
         if plan.given is not None:
             self._consumers.remember_pulled(
                 plan.group, plan.topic_name, plan.given, self._clock.now_ms()
@@ -189,7 +190,7 @@ class PullAdmission:
         return None if isinstance(verdict, PullPlan) else verdict
 
     def verdict(self, request: Request) -> PullPlan | RequestRejected | None:
-        """What was found about an earlier pull that differs in numbers only; see ``plan``."""
+        """The verdict on an earlier pull that differs in numbers only; see ``plan``."""
         return self._known(_checked_fields(request))
 
     def _known(self, checked: _Checked) -> PullPlan | RequestRejected | None:
@@ -205,7 +206,7 @@ class PullAdmission:
         if refusal.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             lasts = not self._settings.config.auto_create_group
         else:
-            # Which address is too many may be another one the next time.
+            # The table's bound may refuse another address the next time.
             is_busy = refusal.code == ResponseCode.SYSTEM_BUSY
             lasts = not is_busy and not isinstance(refusal, FieldInvalid)
         lasts = lasts and self._remembers
@@ -253,7 +254,7 @@ class PullAdmission:
         if topic.startswith(RETRY_PREFIX) and not config.filter_support_retry:
             property_filter = None
         if self._offsets is not None:
-            # Whatever way later pulls like it take, the first one is checked here.
+            # Later pulls like it may go a fast way; the first one is checked here.
             self._offsets.admit(group, topic, owner_at(client), queue_id)
         return PullPlan(
             group=group,
@@ -271,6 +272,7 @@ class PullAdmission:
             group_sys_flag=group_config.sys_flag,
             given=subscription if sys_flag & FLAG_SUBSCRIPTION else None,
             is_bulk=property_filter is None and request.fields.get(BULK_FIELD) == "true",
+            suggested_broker_id=group_config.broker_id if config.slave_read_enabled else MASTER_ID,
         )
 
     def _require_open(self, group: str, topic: str) -> None:
@@ -409,7 +411,7 @@ def kept_form(request: Request) -> Request:
 
 
 def is_long(kept: Request) -> bool:
-    """Whether a pull takes so much memory while it waits that few like it may."""
+    """Whether a held pull takes so much memory that few like it may be held."""
     return sum(map(len, kept.fields.values())) > _LONG_CHARACTERS
 
 
@@ -417,7 +419,7 @@ _Checked = tuple[int, *tuple[str | None, ...]]
 
 
 def _checked_fields(request: Request) -> _Checked:
-    """All that a check looks at; what they say together may be remembered."""
+    """All tables that a check looks at; their common verdict may be remembered."""
     get = request.fields.get
     return (
         request.code,
@@ -437,7 +439,7 @@ def _characters(checked: _Checked) -> int:
 
 
 def small_number(text: str | None) -> int | None:
-    """A number of at most 18 plain digits, as clients write them; None for everything else."""
+    """A number of at most 18 ASCII digits, as clients write them; None for everything else."""
     if text is None or len(text) > _DIGITS_MAX or not (text.isdecimal() and text.isascii()):
         return None
     return int(text)

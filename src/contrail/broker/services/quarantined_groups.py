@@ -1,9 +1,9 @@
 """Groups whose entries the reader of ``subscriptionGroup.json`` has put aside.
 
-The first pull of such a group would make it again with all rights. So it is made again when the
-file is read, with the rights that its entry tells and with none that cannot be read. A prohibition
-that cannot be read stays one; where its topic cannot be read either, its group may not consume.
-Operators open a group by setting it: ``updateSubGroup``.
+The first pull of such a group would make it again with all rights. Therefore the broker makes it
+when the file is read, with the rights that its entry tells and with none that cannot be read. A
+prohibition that cannot be read stays one; where its topic cannot be read either, its group may not
+consume. Operators open a group by setting it: ``updateSubGroup``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _close(groups: dict[str, SubscriptionGroupConfig], group: str) -> None:
 
 
 def _is_legal(config: SubscriptionGroupConfig) -> bool:
-    """Whether there can be such a group; otherwise nobody can ask for it either."""
+    """Whether a group of this name can exist; otherwise no request can ask for it either."""
     try:
         check_group_entry(config.group, config)
     except EntryIllegal:

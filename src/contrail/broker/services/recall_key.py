@@ -45,7 +45,7 @@ def _render(key: RecallKey) -> bytes:
 
 
 def _parse(data: bytes) -> RecallKey:
-    """Raises ``ValueError`` for what is no key."""
+    """Raises ``ValueError`` for text that is no key."""
     try:
         found = json.loads(data)
         key = RecallKey(bytes.fromhex(found["secret"]), int(found["madeMs"]))

@@ -1,5 +1,5 @@
-"""Tells every NameServer what this broker serves: at the start, every half minute, on changes, and
-when one comes back."""
+"""Registers this broker's topics with every NameServer: at the start, every half minute, on
+changes, and when a NameServer comes back."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _PATIENCE_MS = 3_000
 _LONG_ROUND_S = 0.1
 _REST_RATIO = 3.0
 _REST_S_MAX = 1.0
-# A NameServer that was lost is tried again after so long, twice that, and so on.
+# A NameServer that was lost is tried again after this time, twice that, and so on.
 _RETURN_S_FIRST = 0.5
 _RETURN_S_MAX = 30.0
 
 
 class _Rounds:
-    """The rounds of one NameServer, one at a time: whoever is slow is slow for itself only."""
+    """The rounds of one NameServer, one at a time: a slow NameServer delays no other one."""
 
     def __init__(self, server: str, register: Callable[[str, bool], Awaitable[None]]) -> None:
         self._server = server
@@ -46,7 +46,7 @@ class _Rounds:
         self.task: asyncio.Task[None] | None = None
 
     def ask(self, is_change: bool) -> None:
-        """Have a round soon; what is asked for during a round is one more after it."""
+        """Have a round soon; all requests for one during a round make one more after it."""
         if self.is_running:
             self._again = self._again or is_change
             return
@@ -92,7 +92,16 @@ class Registration:
         address: str,
         ha_address: str,
         now_ms: Callable[[], int],
+        on_master: Callable[[str, str], None] = lambda ha_address, address: None,
+        terms: Mapping[str, str] | None = None,
     ) -> None:
+        """``ha_address`` is empty while no port listens for slaves.
+
+        ``on_master`` is told the HA address and the address of the master of this broker's name,
+        as NameServers answer them to its slaves. ``terms`` are further fields of a registration.
+        """
+        self._terms = dict(terms or {})
+        self._on_master = on_master
         self._settings = settings
         self._topics = topics
         self._caller = caller
@@ -148,7 +157,7 @@ class Registration:
     async def _return_to(self, server: str) -> None:
         rounds, delay_s = self._rounds[server], _RETURN_S_FIRST
         while not self._reached.get(server) and server in self.name_servers:
-            # Many brokers lose a NameServer at once; they must not all come back at once.
+            # Many brokers lose a NameServer together; they must not all come back together.
             await asyncio.sleep(delay_s * (0.5 + random.random()))
             rounds.ask(True)
             if rounds.task is not None:
@@ -162,7 +171,7 @@ class Registration:
         except CallFailed as error:
             self._note(server, False, f"{error}; it is tried again")
         except Exception:
-            # One NameServer must not end the rounds; the next one says so again.
+            # The failure of one NameServer must not end the rounds; the next round logs it again.
             _log.exception("registering with NameServer %s failed", server)
 
     async def _is_outdated(self, server: str) -> bool:
@@ -173,7 +182,7 @@ class Registration:
         answer = await self._caller.call(
             server,
             RequestCode.QUERY_DATA_VERSION,
-            self._identity(),
+            self.identity(),
             body,
             timeout_ms=_VERSION_TIMEOUT_MS,
         )
@@ -192,7 +201,8 @@ class Registration:
             None, lambda: registered.encode(compressed=config.register_compressed)
         )
         fields = {
-            **self._identity(),
+            **self.identity(),
+            **self._terms,
             "haServerAddr": self._ha_address,
             "compressed": "true" if config.register_compressed else "false",
             "bodyCrc32": str(body_crc32(body)),
@@ -207,6 +217,7 @@ class Registration:
         if answer.code == ResponseCode.SUCCESS:
             self._note(server, True, "registered")
             self._take_order_config(answer.body)
+            self._take_master(answer.fields)
         else:
             self._note(server, False, f"refused with {answer.code}: {answer.remark}")
 
@@ -219,7 +230,8 @@ class Registration:
                 topic = dataclasses.replace(topic, perm=topic.perm & permission)
             yield topic
 
-    def _identity(self) -> dict[str, str]:
+    def identity(self) -> dict[str, str]:
+        """The fields by which NameServers know this broker."""
         config = self._settings.config
         return {
             "brokerName": config.broker_name,
@@ -227,6 +239,11 @@ class Registration:
             "clusterName": config.cluster_name,
             "brokerId": str(config.broker_id),
         }
+
+    def _take_master(self, fields: Mapping[str, str]) -> None:
+        ha_address, address = fields.get("haServerAddr", ""), fields.get("masterAddr", "")
+        if address and not self._settings.config.role.leads:
+            self._on_master(ha_address, address)
 
     def _take_order_config(self, body: bytes) -> None:
         """A NameServer may name topics that are ordered across brokers."""
@@ -262,7 +279,7 @@ class Registration:
                 await self._caller.call(
                     server,
                     RequestCode.UNREGISTER_BROKER,
-                    self._identity(),
+                    self.identity(),
                     timeout_ms=_UNREGISTER_TIMEOUT_MS,
                 )
         except (CallFailed, TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""What the broker says of itself at run time, under RocketMQ's keys."""
+"""The broker's own figures at run time, under RocketMQ's keys."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Decides what becomes of a send: every check of the original, in its order.
+"""Decides the outcome of a send: every check of the original, in its order.
 
-``plain_topics`` is the shortcut: topics whose messages need no check but the queue id. It is
+``fast_topics`` is the shortcut: topics whose messages need no check but the queue id. It is
 emptied whenever topics or settings change.
 """
 
@@ -18,8 +18,9 @@ from contrail.broker.state.half_messages import as_half, is_half
 from contrail.broker.state.placement import TimerRules, place
 from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.recall_seal import RecallSeal
+from contrail.broker.state.retry_policy import is_given_up, reconsume_count_max
 from contrail.broker.state.runtime_settings import RuntimeSettings
-from contrail.broker.state.send_memory import Claim, FirstSend, SendMemory
+from contrail.broker.state.send_memory import Claim, SendMemory
 from contrail.clock import Clock
 from contrail.errors import MessageIllegal, RequestRejected
 from contrail.model.message import MessageDraft
@@ -64,15 +65,13 @@ from contrail.protocol.codes import ResponseCode
 from contrail.protocol.frames import SendRequest
 
 if TYPE_CHECKING:
-    from contrail.kernels.plain_sends import Places
+    from contrail.kernels.send_records import Places
 
-# From this client version on a retry may carry its own maximum.
-# Compressed bodies; any other bit needs a second look: transactions, inner batches.
-PLAIN_FLAGS = 0x701
-_RECONSUME_MAX_VERSION = 121
+# The flags of compressed bodies; a send with any other is checked: transactions, inner batches.
+FAST_FLAGS = 0x701
 _UNIT_FLAG, _UNIT_SUB_FLAG = 1, 2
 _TIMER_TOPIC = TIMER_TOPIC.encode()
-# What the broker itself writes into messages that wait; from a client it would be believed.
+# Properties that the broker itself writes into messages that wait; a client's would be believed.
 _BROKER_OWNED = (
     POP_CK,
     TIMER_ROLL_TIMES,
@@ -86,16 +85,17 @@ _NO_MEMORIES: Mapping[str, SendMemory] = MappingProxyType({})
 
 
 class Admitted(NamedTuple):
-    """A send that may be stored: what to append and how to answer."""
+    """A send that may be stored: the draft to append, and how to answer."""
 
     draft: MessageDraft
     unique_key: str
-    waits_for_flush: bool
+    # Whether the producer wants the message to be safe before it is answered.
+    waits: bool
     # The queue that the producer asked for; the message may wait in another one.
     queue_id: int
     # None for one message; otherwise the batch is split, or kept whole in a BatchCQ topic.
     batch: QueueType | None = None
-    # What a producer calls a pending timer back with.
+    # The handle by which a producer recalls a pending timer.
     recall_handle: str | None = None
     # Of a topic that de-duplicates, unless the producer gave no key.
     claim: Claim | None = None
@@ -131,38 +131,33 @@ class SendAdmission:
         self._seal = seal
         self._memories = memories
         self._remembers = remembers
-        # Topic -> queue count, for topics whose tidy messages may be stored as they are.
-        self.plain_topics: dict[bytes, int] = {}
-        # Places of the queues of plain topics, for the kernel that admits sends as rows.
-        self.plain_places: Places = {}
-        # The same for topics that de-duplicate: their new messages may be stored as they are.
-        self.claiming_topics: dict[bytes, int] = {}
-        # The same for topics whose tidy batches may be split and stored as they are.
-        self.splitting_topics: dict[bytes, int] = {}
+        # Topic -> queue count, for topics whose fast sends may be stored as they are.
+        self.fast_topics: dict[bytes, int] = {}
+        # Places of the queues of these topics, for the kernel that admits sends as rows.
+        self.fast_places: Places = {}
+        # The same for topics that de-duplicate: their messages are stored the general way.
+        self._claiming_topics: dict[bytes, int] = {}
+        # The same for topics whose fast batches may be split and stored as they are.
+        self.split_topics: dict[bytes, int] = {}
         self._broker_properties = self._properties_now()
-        # What the frame kernel appends, for as long as the connections are told nothing else.
+        # The bytes that the frame kernel appends, until the connections get others.
         self.property_suffix = encode_properties(self._broker_properties)
         self._is_suffix_true = True
         settings.watch(self._forget)
         topics.table.watch(self._forget)
 
     def _forget(self) -> None:
-        """Topics or settings are other ones: nothing that was concluded from them holds."""
-        self.plain_topics = {}
-        self.plain_places = {}
-        self.claiming_topics = {}
-        self.splitting_topics = {}
+        """Topics or settings have changed: forget every verdict."""
+        self.fast_topics = {}
+        self.fast_places = {}
+        self._claiming_topics = {}
+        self.split_topics = {}
         self._broker_properties = self._properties_now()
         suffix = encode_properties(self._broker_properties)
         self._is_suffix_true = suffix == self.property_suffix
 
-    def claim_of(self, topic: bytes, key: bytes) -> Claim:
-        """What a tidy message to one of the ``claiming_topics`` is known by."""
-        name = topic.decode()
-        return Claim(name, self._memories[name], key)
-
     def _properties_now(self) -> dict[str, str]:
-        """What the broker writes into every message, by its settings."""
+        """The properties that the broker writes into every message, by its settings."""
         config = self._settings.config
         return {
             MSG_REGION: config.region,
@@ -171,7 +166,7 @@ class SendAdmission:
         }
 
     def admit(self, send: SendRequest, client: str, *, is_unit: bool = False) -> Admitted:
-        """What to store for a send.
+        """The admission of a send.
 
         Raises:
             RequestRejected: it may not be stored; code and remark say why.
@@ -200,10 +195,10 @@ class SendAdmission:
             )
 
     def _known_topic(self, draft: MessageDraft) -> TopicConfig | None:
-        """The topic of a message, if all that ``_checked_topic`` looks at was looked at before."""
-        queue_count = self.plain_topics.get(draft.topic)
+        """The topic of a message, if all facts of ``_checked_topic`` were checked before."""
+        queue_count = self.fast_topics.get(draft.topic)
         if queue_count is None:
-            queue_count = self.claiming_topics.get(draft.topic)
+            queue_count = self._claiming_topics.get(draft.topic)
         if queue_count is None or draft.queue_id >= queue_count:
             return None
         return self._topics.table.get(draft.topic.decode())
@@ -246,20 +241,20 @@ class SendAdmission:
             )
 
     def _remember(self, config: TopicConfig, queue_count: int) -> None:
-        """Let tidy messages of this topic pass without a check from now on."""
-        is_plain = (
+        """Let fast sends to this topic pass without a check from now on."""
+        is_fast = (
             self._remembers
             and not config.topic.startswith(RETRY_PREFIX)
             # Whether a closed topic may be written to depends on the peer: looked at each time.
             and not self._topics.names.is_closed(config.topic)
             and config.filter_type == "SINGLE_TAG"
-            # A setting that stands in every message has changed since: the long way writes it.
+            # A setting that is written into every message has changed: the general way writes it.
             and self._is_suffix_true
         )
-        if not is_plain:
+        if not is_fast:
             return
         claims = config.topic in self._memories
-        topics = self.claiming_topics if claims else self.plain_topics
+        topics = self._claiming_topics if claims else self.fast_topics
         topics[config.topic.encode()] = queue_count
 
     def _retry_or_dead(
@@ -276,11 +271,11 @@ class SendAdmission:
         group = config.topic.removeprefix(RETRY_PREFIX)
         now_ms = self._clock.now_ms()
         found = self._groups.require(group, now_ms, client=client)
-        count_max = found.retry_count_max
-        if send.version >= _RECONSUME_MAX_VERSION and send.reconsume_max >= 0:
-            count_max = send.reconsume_max
+        requested = send.reconsume_max if send.reconsume_max >= 0 else None
+        count_max = reconsume_count_max(found, requested=requested, version=send.version)
         is_ordered = self._locks.has_unexpired(group, now_ms)
-        if send.draft.reconsume_times <= count_max and not is_ordered:
+        # The consumer has counted this retry already.
+        if not is_given_up(send.draft.reconsume_times, count_max) and not is_ordered:
             return config, queue_id
         properties[DELAY] = "-1"
         return self._topics.ensure_dlq_topic(group, now_ms), 0
@@ -306,7 +301,7 @@ class SendAdmission:
         return Admitted(
             placed._replace(properties=_encoded(properties)),
             key,
-            waits_for_flush=properties.get(WAIT, "true").lower() == "true",
+            waits=properties.get(WAIT, "true").lower() == "true",
             queue_id=draft.queue_id,
             recall_handle=recall_handle,
             claim=self._claim(config.topic, sent_key) if sent_key else None,
@@ -317,13 +312,6 @@ class SendAdmission:
         if memory is None:
             return None
         return Claim(topic, memory, key.encode("utf-8", "replace"))
-
-    def as_first(self, admitted: Admitted, first: FirstSend) -> Admitted:
-        """A repeated send, to be answered as the first one was, but without a recall handle.
-
-        Another producer may have sent the key, who may not take the first message back.
-        """
-        return admitted._replace(queue_id=first.queue_id, recall_handle=None)
 
     def _placed(self, draft: MessageDraft, properties: dict[str, str]) -> MessageDraft:
         """Where the message is stored first: half, delayed and timed ones wait elsewhere."""
@@ -347,7 +335,7 @@ class SendAdmission:
         )
 
     def _recall_handle(self, topic: str, key: str, properties: dict[str, str]) -> str | None:
-        """What takes this timer back; ``properties`` get the nonce by which it is known."""
+        """The recall handle of this timer; ``properties`` get the nonce by which it is known."""
         if topic.startswith(RETRY_PREFIX):
             return None
         broker_name = self._settings.config.broker_name
@@ -373,9 +361,9 @@ class SendAdmission:
         properties |= self._broker_properties
         draft = draft._replace(properties=_encoded(properties))
         batch = QueueType.BATCH if kept_whole else QueueType.SIMPLE
-        if not kept_whole and draft.topic in self.plain_topics:
-            self.splitting_topics[draft.topic] = self.plain_topics[draft.topic]
-        # What is kept whole has the batch's key, what is split has one in each message.
+        if not kept_whole and draft.topic in self.fast_topics:
+            self.split_topics[draft.topic] = self.fast_topics[draft.topic]
+        # A batch that is kept whole has one key, a batch that is split one in each message.
         claim = self._claim(config.topic, key) if key or not kept_whole else None
         return Admitted(draft, key, waits, draft.queue_id, batch, claim=claim)
 
@@ -412,7 +400,7 @@ def _check_inner(draft: MessageDraft, config: TopicConfig, properties: dict[str,
 
 
 def _refuse_deletion(properties: dict[str, str]) -> None:
-    """A timer that deletes another one is the broker's: it writes one for a recall."""
+    """Only the broker writes a timer that deletes another one, for a recall."""
     if TIMER_DEL_UNIQKEY in properties:
         raise RequestRejected(
             ResponseCode.MESSAGE_ILLEGAL,

@@ -1,10 +1,10 @@
-"""Topics that store no message twice: their memories, and how those outlive a restart.
+"""Topics that store no message twice: the memories of their keys, kept over a restart.
 
 A topic with one of the attributes ``contrail.dedupe.window.*`` has a ``SendMemory``. The log is
 all that is kept on the disk: at start the memories are read back from the end of the topic's
 queues, and from the queues in which its delayed, timed and half messages wait. Messages that the
 broker itself delivers carry the key of the one that waited; they pass beside the memories, and
-are not what a memory is made of.
+are not part of a memory.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ _log = logging.getLogger(__name__)
 _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
 # Only a recalled timer, or a half message that was put back, has one of these.
 _MADE_HERE = (TIMER_DEL_UNIQKEY, TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES)
-# So many neighbours must all be too old before a queue is believed to hold nothing younger: a
-# clock that was put back for a moment leaves a few old times among the young ones.
+# A queue is read from its end until this many neighbours are all too old: after a clock was put
+# back for a moment, a few old times stand among the young ones.
 _CHUNK_ROW_COUNT = 256
-# Messages of all topics wait in the same queues; a start is not to read them for ever.
+# Messages of all topics wait in the same queues; a start reads a bounded number of them.
 _WAITING_ROW_COUNT_MAX = 1_000_000
 _I64_MAX = (1 << 63) - 1
 
 
 class SentMessages(Protocol):
-    """What a memory is read back from."""
+    """The store as a memory is read back from it."""
 
     def queues(self) -> list[tuple[bytes, int]]: ...
     def queue_offset_min(self, topic: bytes, queue_id: int) -> int: ...
@@ -141,7 +141,7 @@ class SendDedupe:
                 yield _sent(message, key, message.queue_id)
 
     def _waited(self) -> dict[str, list[_Sent]]:
-        """What was sent to wait, by the topic it waits for, newest first."""
+        """Messages that were sent to wait, by the topic they wait for, newest first."""
         found: dict[str, list[_Sent]] = {topic: [] for topic in self._memories}
         born_ms_min = min(self._born_ms_min(memory) for memory in self._memories.values())
         for topic, queue_id in self._store.queues():
@@ -188,14 +188,14 @@ class SendDedupe:
 
 
 def _window_of(config: TopicConfig) -> Window | None:
-    """Retries and dead letters are the same message time and again, and each of them counts."""
+    """Retries and dead letters repeat the key of one message, and each of them is stored."""
     if config.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         return None
     return Window.of(config.attributes)
 
 
 def _was_delivered(message: SentRecord) -> bool:
-    """Whether the broker put it there by itself: it was first stored where it waited."""
+    """Whether the broker delivered the message: it was first stored where it waited."""
     if message.prepared_transaction_offset:
         return True
     # The half message may have been the first of all records, at 0.
@@ -204,7 +204,7 @@ def _was_delivered(message: SentRecord) -> bool:
 
 
 def _waiting(message: SentRecord) -> _Sent | None:
-    """A message that waits as it was sent, and not one that the broker put there by itself."""
+    """A waiting message as its producer sent it; None for one that the broker put back."""
     properties = decode_properties(message.properties)
     made_here = any(name in properties for name in _MADE_HERE)
     key = properties.get(UNIQ_KEY, "").encode()
@@ -215,12 +215,12 @@ def _waiting(message: SentRecord) -> _Sent | None:
             _bounded(properties[TIMER_OUT_MS], _I64_MAX)
         return _sent(message, key, _bounded(properties[REAL_QID], QUEUE_COUNT_MAX))
     except (KeyError, ValueError):
-        # Not of our making: whoever wrote it got no answer that could be given once more.
+        # Another broker's: its producer got no answer that could be given once more.
         return None
 
 
 def _bounded(text: str, maximum: int) -> int:
-    """Raises ``ValueError`` for what is no number up to ``maximum``."""
+    """Raises ``ValueError`` for text that is no number up to ``maximum``."""
     number = int(text)
     if not 0 <= number <= maximum:
         raise ValueError(text)
@@ -243,7 +243,7 @@ def _sent(message: SentRecord, key: bytes, queue_id: int) -> _Sent:
     return _Sent(message.physical_offset, key, first)
 
 
-# What the sends' handler asks for.
+# Calls of the sends' handler.
 
 
 def remember_place(claim: Claim, queue_id: int, run: AppendedRun, index: int) -> None:
@@ -257,23 +257,24 @@ def remember_place(claim: Claim, queue_id: int, run: AppendedRun, index: int) ->
     claim.memory.remember(claim.key, first)
 
 
-def repeated_run(firsts: Sequence[FirstSend]) -> AppendedRun:
-    """The run that messages stored before would be in, had they been appended just now."""
-    places = [first.physical_offset for first in firsts]
+def repeated_run(firsts: Sequence[FirstSend], physical_end: int) -> AppendedRun:
+    """The run that messages stored before would be in, had they been appended just now.
+
+    ``physical_end`` is the end of the last of their records.
+    """
     return AppendedRun(
         [first.queue_offset for first in firsts],
-        places,
+        [first.physical_offset for first in firsts],
         firsts[-1].store_timestamp_ms,
-        # A record becomes durable in one piece, so any byte of it stands for its end.
-        max(places) + 1,
+        physical_end,
     )
 
 
 class BatchRepeat:
     """A split batch, some of whose messages may have been stored before.
 
-    Each message counts for itself: those that are known keep their first place, the others are
-    stored. One without a key is never known.
+    Each message is looked up by its own key: repeats keep their first place, the others are stored.
+    A message without a key is no repeat.
     """
 
     def __init__(self, claim: Claim, drafts: Sequence[MessageDraft], now_ms: int) -> None:

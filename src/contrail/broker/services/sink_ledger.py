@@ -4,7 +4,7 @@ The log is the truth: messages of sinks are marked in their headers (``state.sin
 layouts and decisions are records of a topic of their own. A copy of the ledger is written every
 few seconds with the log position that it covers, and not before the log is durable up to there:
 a copy that knows rows which a power cut took would have their repeats dropped. At the start the
-log is read from the copy's position on, together with what the delivered messages are read for.
+log is read from the copy's position on, in the pass that also finds delivered messages.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _KEY_NAME = SINK_KEY.encode()
 
 
 class SinkLog(Protocol):
-    """What is asked of the store."""
+    """The ledger's view of the store."""
 
     def record(self, physical_offset: int) -> StoredMessage: ...
     @property
     def physical_end(self) -> int: ...
     @property
-    def flushed_end(self) -> int: ...
+    def settled_end(self) -> int: ...
 
 
 class _Copy(NamedTuple):
@@ -67,7 +67,7 @@ class _Copy(NamedTuple):
 
 
 class SinkLedgerFile:
-    """Keeps the ledger, and the file that makes it quick to read back."""
+    """Keeps the ledger, and the file that spares reading all of the log at the start."""
 
     def __init__(
         self,
@@ -78,11 +78,17 @@ class SinkLedgerFile:
         root: Path,
         retention_ms: Callable[[], int],
         now_ms: Callable[[], int],
+        follows: bool = False,
     ) -> None:
+        """A slave ``follows``: its file stays as it is, for it takes no rows into its ledger.
+
+        They stand in the log behind the file's position, to be read when it starts as a master.
+        """
         self._store = store
+        self._follows = follows
         self._retention_ms = retention_ms
         self._now_ms = now_ms
-        # What stands before this place in the log is in the copy that was read.
+        # Rows before this place in the log are in the copy that was read.
         self._read_end = 0
         # While the file is behind: where a start has to read the log from.
         self._covered_end = 0
@@ -91,7 +97,7 @@ class SinkLedgerFile:
         self._waiting: _Copy | None = None
         self._held: _Copy | None = None
         self._writing_end = 0
-        # Set if the newest copy was lost: what it knew stands behind this place.
+        # Set if the newest copy was lost: its rows stand behind this place.
         self.forgotten_from: int | None = None
         self.ledger = self._load(files, root)
         persistence.register(
@@ -107,7 +113,7 @@ class SinkLedgerFile:
         try:
             read = read_state(files, root / CONFIG_FOLDER / FILE_NAME, sealed=True, parse=_parse)
         except StateFileDamaged as damage:
-            _log.warning("%s: what sinks wrote is read from the whole log", damage)
+            _log.warning("%s: the rows of sinks are read from the whole log", damage)
             self.forgotten_from = 0
             return SinkLedger()
         if read.value is None:
@@ -121,12 +127,12 @@ class SinkLedgerFile:
     # After a start.
 
     def begin(self, physical_start: int) -> None:
-        """The log was read from here on: what is before is in the file."""
+        """The log was read from here on: the rows before are in the file."""
         self._covered_end = physical_start
         _log.info("%d sinks are known", len(self.ledger.sinks))
 
     def take(self, message: StoredMessage) -> None:
-        """One message of the log's end, in order: what the copy does not know of is added."""
+        """One message of the log's end, in order: a row that the copy does not have is added."""
         if message.physical_offset < self._read_end:
             return
         prepared = message.prepared_transaction_offset
@@ -164,7 +170,7 @@ class SinkLedgerFile:
             self.ledger.stored(row, *target, message.store_timestamp_ms)
 
     def _is_of_a_sink(self, physical_offset: int) -> bool:
-        """Whether a committed message was prepared by a sink, and not by who copied its words."""
+        """Whether a committed message was prepared by a sink, not by a client that copied one."""
         try:
             half = self._store.record(physical_offset)
         except RecordDamaged:
@@ -176,10 +182,10 @@ class SinkLedgerFile:
     @property
     def durable_end(self) -> int:
         """The log position up to which the file speaks for the ledger."""
-        return self._covered_end if self._is_behind else self._store.flushed_end
+        return self._covered_end if self._is_behind else self._store.settled_end
 
     def changing(self) -> None:
-        """The ledger is about to change: the file as it is covers what is before."""
+        """The ledger is about to change: the file as it is covers the rows before."""
         self._covered_end = self.durable_end
         self._touched = True
 
@@ -192,12 +198,14 @@ class SinkLedgerFile:
         return self._touched or self.ledger.changed
 
     def _take_changed(self) -> bool:
+        if self._follows:
+            return False
         self._expire()
-        flushed_end, physical_end = self._store.flushed_end, self._store.physical_end
-        if self._is_dirty and (self._waiting is None or flushed_end >= physical_end):
+        settled_end, physical_end = self._store.settled_end, self._store.physical_end
+        if self._is_dirty and (self._waiting is None or settled_end >= physical_end):
             self._waiting = _Copy(physical_end, _copied(self.ledger))
             self._touched = self.ledger.changed = False
-        if self._waiting is None or self._waiting.physical_end > flushed_end:
+        if self._waiting is None or self._waiting.physical_end > settled_end:
             return False
         self._held, self._waiting = self._waiting, None
         return True
@@ -209,7 +217,9 @@ class SinkLedgerFile:
             self.ledger.forget(overdue)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted, and with it what sinks wrote there."""
+        """The topic was deleted, and with it the rows of sinks there."""
+        if self._follows:
+            return
         self.changing()
         self.ledger.forget_topic(topic)
 
@@ -273,7 +283,7 @@ def _render(copy: _Copy) -> bytes:
 
 
 def _parse(data: bytes) -> _Copy:
-    """Raises ``ValueError`` for what ``_render`` did not write."""
+    """Raises ``ValueError`` for text that ``_render`` did not write."""
     fields = Fields(loads(data), FILE_NAME)
     if fields.integer("version", 0) != _VERSION:
         raise ValueError(f"version {fields.integer('version', 0)} is not known here")

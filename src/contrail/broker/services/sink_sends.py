@@ -2,7 +2,7 @@
 
 A request holds rows of one task for one queue. Rows that the ledger knows are dropped and count as
 stored; the others are appended in one run. The log keeps a prefix of a run that a crash cuts off,
-and each message is its own entry of the ledger, so what was cut off is not in the ledger either.
+and each message is its own entry of the ledger, so rows that were cut off are not in the ledger.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from contrail.protocol.frames import SendRequest
 from contrail.store import AppendedRun
 
 _SHARED = (MSG_REGION, TRACE_ON, CLUSTER, TRAN_MSG, PGROUP, REAL_TOPIC, REAL_QID)
-# What the broker itself writes into half messages begins like this; from a client it is removed.
+# Properties that the broker itself writes into half messages begin like this; clients' are removed.
 _TRANSACTION_WORDS = b"TRAN"
 
 
@@ -58,7 +58,7 @@ class SinkSend(NamedTuple):
 
 
 class SinkStored(NamedTuple):
-    """What became of a request's rows."""
+    """The outcome for the rows of a request."""
 
     stored_count: int
     dropped_count: int
@@ -75,7 +75,7 @@ class Appending(Protocol):
 
 
 class SinkSends:
-    """Appends what is new and notes it in the ledger."""
+    """Appends new rows and notes them in the ledger."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class SinkSends:
         ]
 
     def _prepared(self, send: SinkSend, units: list[MessageDraft]) -> list[MessageDraft]:
-        """Half messages: the first by all rules, tidy ones behind it after its pattern."""
+        """Half messages: the first by all rules, fast rows behind it after its pattern."""
         attempt = _attempt_of(units[0].properties)
         named = f"\x02{SINK_ATTEMPT}\x01{attempt}\x02".encode()
         first = self._half(send, units[0])
@@ -249,7 +249,7 @@ def _pattern_of(half: MessageDraft) -> bytes:
 
 
 def _after_pattern(first: MessageDraft, pattern: bytes, unit: MessageDraft) -> MessageDraft | None:
-    """A tidy row as a half message like the first; None if it needs a closer look."""
+    """A fast row as a half message like the first; None if it needs a closer look."""
     properties = unit.properties
     features, key_start, key_end = look_over(properties)
     if features or not properties.endswith(PAIR_END) or _TRANSACTION_WORDS in properties:

@@ -1,7 +1,7 @@
 """Commits and rolls back the rows that sinks prepared: many at a time, each of them once.
 
 A commit is carried out in small steps between other work, in the order of the rows, and may be
-broken off anywhere: what is left open is met by the next one. A row that was prepared twice, since
+broken off anywhere: rows left open are met by the next one. A row that was prepared twice, since
 a task repeated a request, is committed once; the ledger knows.
 """
 
@@ -32,12 +32,12 @@ _STEP_COUNT_MAX = 256
 _STEP_BYTES_MAX = 1 << 20
 _RETRY_INTERVAL_MS = 20
 _IDLE_INTERVAL_MS = 1000
-"""How often ``run`` is to be called, for what waits for the log or the disk."""
+"""How often ``run`` is to be called, for work that waits for the log or the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a request did, and how far the log must be durable for that to hold."""
+    """The outcome of a request, and how far the log must be durable for it to hold."""
 
     committed: int
     rolled_back: int
@@ -46,11 +46,11 @@ class Ended:
 
 Told = Callable[[Ended | StoreError], None]
 Choice = Callable[[SinkRow], Fate | None]
-"""What becomes of an open row; None if it stays open."""
+"""The fate of an open row; None if it stays open."""
 
 
 class RowLog(Protocol):
-    """What is read of the store."""
+    """The store as these transactions read it."""
 
     def record(self, physical_offset: int) -> StoredMessage: ...
     @property
@@ -64,7 +64,7 @@ class _Job:
     name: object
     sink_id: str
     choice: Choice
-    # The rows to end, with their fates; None until all that was prepared is known.
+    # The rows to end, with their fates; None until all prepared rows are known.
     rows: deque[tuple[Half, Fate]] | None = None
     told: list[Told] = field(default_factory=list)
     committed: int = 0
@@ -73,7 +73,7 @@ class _Job:
 
 @dataclass(slots=True)
 class _Step:
-    """What one run of the log will do."""
+    """The effects of one run of the log."""
 
     drafts: list[MessageDraft] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
@@ -101,7 +101,7 @@ class SinkTransactions:
         attempt: Attempt = at_once,
         work_ms_max: int = _WORK_MS_MAX,
     ) -> None:
-        """``wake`` has ``carry_on`` called soon, after whatever else there is to do."""
+        """``wake`` has ``carry_on`` called soon, after all other work."""
         self._wake = wake
         self._file = file
         self._ledger = file.ledger
@@ -112,7 +112,7 @@ class SinkTransactions:
         self._attempt = attempt
         self._work_ms_max = work_ms_max
         self._jobs: deque[_Job] = deque()
-        # Whether there was no time for all that could be done.
+        # Whether time ran out before the work did.
         self.is_behind = False
 
     def commit(self, sink_id: str, batch_id: int, attempts: Mapping[int, str], told: Told) -> None:
@@ -153,7 +153,7 @@ class SinkTransactions:
     # Working.
 
     def run(self, now_ms: int) -> None:
-        """Carry on with what is under way, as far as a few milliseconds go."""
+        """Carry on with the work that is under way, within a few milliseconds."""
         deadline_ms = monotonic_ms() + self._work_ms_max
         stuck_count = 0
         while stuck_count < len(self._jobs) and monotonic_ms() < deadline_ms:
@@ -168,7 +168,7 @@ class SinkTransactions:
         return _RETRY_INTERVAL_MS if self._jobs else _IDLE_INTERVAL_MS
 
     def carry_on(self) -> None:
-        """Go on with what there was no time for, if anything is behind."""
+        """Go on with work that time ran out for, if there is any."""
         self.run(self._clock.now_ms())
 
     def _advance(self, now_ms: int) -> bool:
@@ -210,7 +210,7 @@ class SinkTransactions:
         return True
 
     def _read_some(self) -> bool:
-        """Take in what was prepared; True if there may be more."""
+        """Take in prepared rows; True if there may be more."""
         return self._transactions.read_new(work_ms_max=self._work_ms_max)
 
     def _chosen(self, job: _Job) -> deque[tuple[Half, Fate]]:
@@ -234,13 +234,13 @@ class SinkTransactions:
             except NotInMemory:
                 if not step.ended:
                     raise
-                # What was read so far is worth a run; the next one begins with this row.
+                # The rows that were read are worth a run; the next one begins with this row.
                 break
         return step
 
     def _plan_row(self, step: _Step, half: Half, fate: Fate) -> None:
         if half not in self._table:
-            # It was given up in the meantime.
+            # The job was given up in the meantime.
             step.ended.append((half, Fate.SUPERSEDED))
             return
         if fate is Fate.COMMITTED and not self._plan_commit(step, half):

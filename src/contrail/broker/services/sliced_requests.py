@@ -21,7 +21,7 @@ from contrail.wire.sliced_requests import (
     server_stops,
 )
 
-# What was brought in so often and still counts as missing will not be told to be there.
+# Rows that were brought in this often and still count as missing will never count as present.
 _TRIES_MAX = 8
 
 
@@ -32,7 +32,7 @@ class Fetcher(Protocol):
 
 
 class StoreSlicedRequests(SlicedRequests):
-    """Carries such requests out over a store. Belongs to the event loop's thread."""
+    """Carries sliced requests out over a store. Belongs to the event loop's thread."""
 
     def __init__(self, loop: LaterCalls, disk_waits: DiskWaits, fetcher: Fetcher) -> None:
         super().__init__(loop)
@@ -40,7 +40,7 @@ class StoreSlicedRequests(SlicedRequests):
         self._fetcher = fetcher
 
     def _new_run(self, key: Hashable, begin: Begin) -> SlicedRun:
-        # Whoever carries a request out without the guard lets it wait for the disk.
+        # A caller that carries a request out without the guard lets it wait for the disk.
         return SlicedRun(key, begin, [], may_wait=not self._disk_waits.are_forbidden)
 
     def _look(self, run: SlicedRun, steps: Steps) -> None:
@@ -61,7 +61,7 @@ class StoreSlicedRequests(SlicedRequests):
 
     def _fetch(self, run: SlicedRun, parts: list[FilePart]) -> None:
         run.try_count += 1
-        # Not every file system tells what is in memory: the last time it is read all the same.
+        # Not every file system knows which pages are in memory: the last time rows are read anyway.
         run.may_wait = run.try_count == _TRIES_MAX
         self._fetcher.fetch(parts, lambda failure: self._go_on(run, failure))
 

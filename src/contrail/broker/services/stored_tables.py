@@ -165,7 +165,7 @@ def load_settings(
     fixed_names: frozenset[str] = frozenset(),
     now_ms: int,
 ) -> RuntimeSettings:
-    """``config`` with what was changed while the broker ran; raises like ``load_topics``."""
+    """``config`` with the settings changed while the broker ran; raises like ``load_topics``."""
     settings = RuntimeSettings(config, fixed_names=fixed_names)
     path = root / CONFIG_FOLDER / SETTINGS_FILE
     read = read_state(files, path, sealed=False, parse=lambda data: parse_properties(data.decode()))
@@ -182,7 +182,7 @@ def load_settings(
 
 
 def _close(settings: RuntimeSettings, name: str, now_ms: int) -> None:
-    """A damaged setting must not open what an operator has closed by it."""
+    """A damaged setting must not open to clients what an operator has closed by it."""
     closed = CHANGEABLE[name].closed if name in CHANGEABLE else None
     if closed is None:
         return
@@ -214,7 +214,7 @@ def _value(read: StateRead[T], default: T) -> T:
 
 
 def _read_creators(stored: JsonValue) -> Creators:
-    """What a file says of creators; anything else there only means that nobody is known."""
+    """The creators in a file; anything else there only means that no creator is known."""
     if not isinstance(stored, dict):
         return Creators()
     return Creators(
@@ -427,7 +427,7 @@ def _epoch_moved(table: _WithEpoch, changes: DurableChanges[K, V]) -> Callable[[
 def _length_noted(
     table: _WithLength,
 ) -> tuple[Callable[[], None], Callable[[Exception], None]]:
-    """What is called after a write and after a failed one: requests hear that a file is too long.
+    """The calls after a write and after a failed one: requests hear that a file is too long.
 
     A full disk is another matter: its changes wait for their next write, as for this one.
     """

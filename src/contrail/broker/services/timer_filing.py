@@ -1,4 +1,4 @@
-"""Writes down what waits for its time: off the loop, and never ahead of the log.
+"""Writes down the messages that wait for their time: off the loop, and never ahead of the log.
 
 A mark says how far the timer topic was enqueued and which slots are finished. It may be written
 once the log is durable as far as everything it speaks of: the enqueued records, so that no row
@@ -63,7 +63,7 @@ class TimerFiling:
     @property
     def durable_end(self) -> int:
         """The log position up to which the files speak for all deliveries."""
-        return min(self._first_deliveries.values(), default=self._deliveries.flushed_end)
+        return min(self._first_deliveries.values(), default=self._deliveries.settled_end)
 
     # Before anything is served.
 
@@ -101,7 +101,7 @@ class TimerFiling:
     def tick(
         self, now_ms: int, *, queue_offset: int, read_ms: int, is_urgent: bool = False
     ) -> None:
-        """Note how far things are, if it is time, and have written what the log allows."""
+        """Note how far things are, if it is time, and write down as much as the log allows."""
         if self._frozen:
             return
         if self._running is not None and self._running.done():
@@ -130,7 +130,7 @@ class TimerFiling:
             self._running = self._writer.submit(self._files.write, self._batch)
 
     def _next_batch(self, now_ms: int) -> FileBatch | None:
-        newest = self._marks.take(self._deliveries.flushed_end)
+        newest = self._marks.take(self._deliveries.settled_end)
         if newest is None:
             return None
         _, mark = newest
@@ -160,7 +160,7 @@ class TimerFiling:
             self._freeze(error)
 
     def _freeze(self, error: BaseException) -> None:
-        """After a failed write or sync nobody knows what is on the disk: leave it as it is.
+        """After a failed write or sync the disk's bytes are unknown: leave them as they are.
 
         The check that was written last stays true; the next start reads on from there.
         """
@@ -169,7 +169,7 @@ class TimerFiling:
         self._rows.clear()
 
     def close(self, now_ms: int, *, queue_offset: int, read_ms: int) -> None:
-        """Write what the log allows and let go of the files; may block."""
+        """Write as much as the log allows and let go of the files; may block."""
         if self._running is not None:
             self._running.exception()
             self._take_result()

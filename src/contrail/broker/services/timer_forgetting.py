@@ -1,4 +1,4 @@
-"""Lets deletions of timed messages go, once nothing can come that they are for."""
+"""Forgets deletions of timed messages, once no message that they delete can arrive."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contrail.store import MessageStore
 class TimerForgetting:
     """Forgets the deletions of finished slots; their targets may still be on the way then.
 
-    So three more things have to happen, one after the other. What the log holds is dispatched:
-    a target may have been rolled on. Of the timer topic all of that is taken. And what was late
-    by then, and waits in the slot of the line therefore, is done with: that may take long.
+    Three more steps follow, one after the other. The log is dispatched:
+    a target may have been rolled on. The timer topic is taken in up to there. And messages that
+    were late by then, and wait in the slot of the line, are delivered: that may take long.
     """
 
     def __init__(self, store: MessageStore, table: TimerTable, intake: TimerIntake) -> None:
@@ -29,7 +29,7 @@ class TimerForgetting:
     def tick(self, now_ms: int) -> None:
         finished_ms = self._table.finished_until(now_ms)
         if now_ms < self._seen_ms:
-            # The clock was set back: what was finished may be ahead once more.
+            # The clock was set back: slots that were finished may be ahead once more.
             self._until_ms = None
         self._seen_ms = now_ms
         if self._until_ms is None:

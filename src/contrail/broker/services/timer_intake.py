@@ -37,7 +37,7 @@ class TimerIntake:
         self._lap_ms = CELL_COUNT * table.precision_ms
         self.queue_offset = 0
         self._stuck_at = -1
-        # Physical offsets, not read yet, of what was dealt with before the start.
+        # Physical offsets, not read yet, of messages that were delivered before the start.
         self._passed_over: frozenset[int] = frozenset()
         self._unread_from = 0
         # Whether the wheel must be written down first; see ``_take``.
@@ -60,9 +60,9 @@ class TimerIntake:
 
     @property
     def held_from(self) -> int | None:
-        """Where the log must be read from to know what is still to be passed over; None: nothing.
+        """Where the log must be read from to know the messages to pass over; None: nowhere.
 
-        What was delivered stands in the log behind the record that had waited for it.
+        A delivery stands in the log behind the record that had waited for it.
         """
         return self._unread_from if self._passed_over else None
 
@@ -100,7 +100,7 @@ class TimerIntake:
             if record.physical_offset in self._passed_over:
                 return True
         row = self._table.place(record, now_ms)
-        # Two weeks after a slot its cell is used again. What is overdue that long, because the
+        # Two weeks after a slot its cell is used again. A message overdue that long, because the
         # broker was down, is delivered and written off before the cell gets a new time.
         if row.slot_ms >= self._filing.read_ms + self._lap_ms:
             return False
@@ -113,7 +113,7 @@ class TimerIntake:
         return True
 
     def learn_deletions(self) -> None:
-        """Have deletions count already that are not taken yet, for want of room before them."""
+        """Let deletions take effect that the intake has not reached, for want of room."""
         queue_offset, behind = self.queue_offset, self.queue_offset + self.behind_count
         while queue_offset < behind:
             found = self._store.get(TOPIC, QUEUE_ID, queue_offset, bytes_max=_BYTES_MAX)
@@ -125,7 +125,7 @@ class TimerIntake:
         try:
             record = TimerRecord.read(data)
         except MessageIllegal:
-            # It is told about when its turn comes.
+            # The damaged row is logged when its turn comes.
             return
         if record.deletes:
             self._table.delete(record)
@@ -133,7 +133,7 @@ class TimerIntake:
     def _pass_unreadable(self, found: GetResult) -> int:
         """Go on behind messages that are gone."""
         if found.status in _NOTHING_THERE:
-            # What comes from now on was sent after the start.
+            # Messages from here on were sent after the start.
             self._passed_over = frozenset()
             return 0
         behind = found.next_queue_offset

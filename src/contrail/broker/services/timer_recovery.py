@@ -2,7 +2,7 @@
 
 If the timer files add up, the rows of the slots that are not finished wait, without those the log
 says were delivered, and the timer topic is read on from where the check says. If they do not, all
-of it is built anew from the log: what waits is what the timer topic holds, without what the log
+of it is built anew from the log: the messages of the timer topic wait, without those that the log
 says was delivered or rolled on. Either way the files are sound and complete at the end.
 """
 
@@ -57,17 +57,20 @@ class TimerRecovery:
         self._intake = intake
         self._filing = filing
 
-    def run(self, delivered: Delivered, now_ms: int) -> None:
+    def run(self, delivered: Delivered, now_ms: int, *, is_anew: bool = False) -> None:
+        """``is_anew``: the files are not those of the log's last deliveries."""
         try:
             found = self._files.open()
-            if found is None or not self._agrees_with_queue(found):
+            if is_anew:
+                problem = "a slave has none that are kept up to date"
+            elif found is None or not self._agrees_with_queue(found):
                 problem = "they are missing or damaged"
             else:
                 self._load(found, delivered, now_ms)
                 return
         except StoreLayoutError as error:
             problem = str(error)
-        self._rebuild(problem, now_ms)
+        self._rebuild(problem, delivered, now_ms)
 
     def _agrees_with_queue(self, found: FoundCheck) -> bool:
         check = found.check
@@ -98,8 +101,8 @@ class TimerRecovery:
     ) -> None:
         """The clock was set back: the line moves back to it, and files of that are begun anew.
 
-        What was due below the line is filed in the line's slot, which may be far away now: when
-        it is due says its record. The same goes for slots that are too far away for the wheel.
+        Messages due below the line are filed in the line's slot, which may be far away now: their
+        records say when they are due. The same goes for slots that are too far away for the wheel.
         """
         _log.warning("the clock was set back by %d ms: the timers follow it", line_ms - now_ms)
         self._table.read_ms = self._table.slot_of(now_ms)
@@ -144,7 +147,7 @@ class TimerRecovery:
         if self._store.row_is_damaged(TOPIC, QUEUE_ID, found.check.queue_offset):
             self._store.repair_row(TOPIC, QUEUE_ID, found.check.queue_offset)
         first = self._store.rows(TOPIC, QUEUE_ID, found.check.queue_offset, 1)
-        return first[0].physical_offset if first else self._store.readable_end
+        return first[0].physical_offset if first else self._store.visible_end
 
     def _count_topics(self, rows: _LoadedRows, now_ms: int) -> None:
         for topic_hash, count in rows.counts.items():
@@ -156,7 +159,7 @@ class TimerRecovery:
 
     # From the log.
 
-    def _rebuild(self, problem: str, now_ms: int) -> None:
+    def _rebuild(self, problem: str, delivered: Delivered, now_ms: int) -> None:
         low = self._store.queue_offset_min(TOPIC, QUEUE_ID)
         history = _History()
         if low < self._store.queue_offset_max(TOPIC, QUEUE_ID):
@@ -167,7 +170,7 @@ class TimerRecovery:
         self._filing.started()
         self._intake.queue_offset = low
         self._write([], now_ms)
-        self._intake.pass_over(history.waited)
+        self._intake.pass_over(history.waited | delivered.waited)
         self._take_topic(now_ms)
         self._finish(now_ms)
 
@@ -180,17 +183,17 @@ class TimerRecovery:
             return history
         start = max(first[0].physical_offset, self._store.physical_min)
         try:
-            for message in self._store.messages_between(start, self._store.readable_end):
+            for message in self._store.messages_between(start, self._store.visible_end):
                 history.add(message)
         except RecordDamaged as damage:
-            _log.warning("%s: what was delivered after it may be delivered again", damage)
+            _log.warning("%s: messages delivered after it may be delivered again", damage)
         history.settle()
         return history
 
     # Both.
 
     def _take_topic(self, now_ms: int) -> None:
-        """Enqueue what is left of the topic, writing it down from time to time."""
+        """Enqueue the rest of the topic, writing it down from time to time."""
         while self._intake.step(now_ms, _NEVER_MS, _STEP_COUNT) or self._repaired():
             if self._filing.unfiled_count >= _ROWS_PER_WRITE:
                 self._write([], now_ms)
@@ -240,11 +243,11 @@ class TimerRecovery:
 
 @dataclass(slots=True)
 class _LoadedRows:
-    """What the files hold, sorted into what waits and what the log knows better."""
+    """The rows of the files, sorted into those that wait and those that the log knows better."""
 
     waited: set[int]
     first_unread: int
-    # Slots of which something was delivered already, and what is left of them.
+    # Slots some of whose messages were delivered already, and the messages left there.
     replaced: set[int] = field(default_factory=set)
     remaining: list[FiledRow] = field(default_factory=list)
     # Messages that are in the files although the check does not know of them.
@@ -273,7 +276,7 @@ class _LoadedRows:
 
 @dataclass(slots=True)
 class _History:
-    """What the log says about the messages of the timer topic."""
+    """The log's facts about the messages of the timer topic."""
 
     # Physical offsets of those that were delivered or rolled on.
     waited: set[int] = field(default_factory=set)
@@ -305,7 +308,7 @@ class _History:
             self._rolls[key] = max(rolls, self._rolls.get(key, 0))
 
     def settle(self) -> None:
-        """Add what only the unique keys tell."""
+        """Add the facts that only unique keys tell."""
         for (key, rolls), places in self._timers.items():
             if key in self._delivered or rolls < self._rolls.get(key, 0):
                 self.waited.update(places)

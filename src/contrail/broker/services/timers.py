@@ -1,7 +1,7 @@
 """Delivers timed messages: to the millisecond, never early, every one of them.
 
-``run`` is called many times a second and works for some milliseconds at most: it takes what is
-new in the timer topic, makes ready what is near, and delivers what is due. What waits lives in
+``run`` is called many times a second and works for some milliseconds at most: it takes in new
+records of the timer topic, reads near ones, and delivers due ones. Messages wait in
 ``state.timer_table``; RocketMQ's timer files are written beside it by ``timer_filing``.
 """
 
@@ -11,10 +11,10 @@ import logging
 from collections.abc import Sequence
 
 from contrail.broker.services.deliveries import Deliveries
-from contrail.broker.services.persistence import Persistence, Render
+from contrail.broker.services.persistence import Keeping, Render
 from contrail.broker.services.timer_filing import TimerFiling
 from contrail.broker.services.timer_forgetting import TimerForgetting
-from contrail.broker.services.timer_intake import TimerIntake, log_illegal
+from contrail.broker.services.timer_intake import QUEUE_ID, TOPIC, TimerIntake, log_illegal
 from contrail.broker.services.timer_recovery import TimerRecovery
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.due_timers import DueTimer, key_of_one
@@ -23,10 +23,16 @@ from contrail.broker.state.timer_records import TimerRecord, as_it_was, dequeue_
 from contrail.broker.state.timer_slots import Waiting
 from contrail.broker.state.timer_table import TimerTable
 from contrail.clock import Clock, monotonic_ms
-from contrail.errors import MessageIllegal, PropertiesTooLarge, RecordDamaged, StoreError
+from contrail.errors import (
+    DeliveryUnderWay,
+    MessageIllegal,
+    PropertiesTooLarge,
+    RecordDamaged,
+    StoreError,
+)
 from contrail.model.message import MessageDraft
 from contrail.runtime.files import FileSystem
-from contrail.store import AppendedRun, MessageStore, StoreConfig, TimerFiles
+from contrail.store import AppendedRun, MessageStore, StoreConfig, TimerCheck, TimerFiles
 
 _log = logging.getLogger(__name__)
 
@@ -38,17 +44,17 @@ _WORK_MS_MAX = 5
 _IDLE_INTERVAL_MS = 40
 # How long before its slot a message is read, so that delivering it takes no reading.
 _READ_AHEAD_MS = 2000
-# A slot before that its messages are asked for, where they may be on the disk only.
+# One slot earlier this many messages are brought in, where they may be on the disk only.
 _ASKED_COUNT_MAX = 1000
 _ASKED_BYTES = 8192
 _DUE_COUNT_MAX = 50_000
 # Nothing is delivered before everything near is in the line, so that order and deletions hold:
-# but for so many runs only, and not with so many in the line.
+# but for this many runs only, and not with this many in the line.
 _HELD_RUNS_MAX = 5
 _CROWD = 5000
 _HELD_BYTES_MAX = 32 << 20
 
-# Of the time that files are kept for, what a message may wait before it is stored again.
+# Of the time that files are kept, the part that a message may wait before it is stored again.
 _KEPT_NUMERATOR, _KEPT_DENOMINATOR = 2, 3
 _WINDOW_SLOTS_MIN = 3
 _HOUR_MS = 3_600_000
@@ -63,7 +69,7 @@ class Timers:
         self,
         store: MessageStore,
         deliveries: Deliveries,
-        persistence: Persistence,
+        persistence: Keeping,
         *,
         config: StoreConfig,
         files: FileSystem,
@@ -91,6 +97,7 @@ class Timers:
         self._refused = False
         self._metrics_written = self._table.metrics.data_version
         self._closed = False
+        self._followed: TimerCheck | None = None
         persistence.register(
             METRICS_FILE,
             take_changed=self._take_metrics_changed,
@@ -100,10 +107,27 @@ class Timers:
 
     # Life.
 
-    def recover(self, delivered: Delivered) -> None:
-        """Find out what waits; may take long, so it runs before the broker serves anybody."""
+    def recover(self, delivered: Delivered, *, is_anew: bool = False) -> None:
+        """Learn the waiting messages; before the broker serves requests, for it may take long.
+
+        ``is_anew``: from the log alone, whatever the files say.
+        """
         recovery = TimerRecovery(self._store, self._files, self._table, self._intake, self._filing)
-        recovery.run(delivered, self._clock.now_ms())
+        recovery.run(delivered, self._clock.now_ms(), is_anew=is_anew)
+
+    def follow(self, check: TimerCheck) -> None:
+        """Note how far the master is; for a slave, which delivers nothing.
+
+        Only told to others: when the slave leads, the log says what was delivered, and says no more
+        than it has. By a checkpoint that is ahead of the log messages would be lost.
+        """
+        self._followed = TimerCheck(
+            read_ms=check.read_ms,
+            master_queue_offset=check.master_queue_offset,
+            state_version=check.state_version,
+            timestamp_ms=check.timestamp_ms,
+            counter=check.counter,
+        )
 
     def run(self, now_ms: int) -> None:
         """Take, make ready and deliver, as far as some milliseconds go."""
@@ -116,6 +140,9 @@ class Timers:
                 self._behind |= self._deliver_due()
             else:
                 self._held_runs += 1
+        except DeliveryUnderWay:
+            # The same messages are asked for again, until another broker has all of them.
+            self._behind = False
         except StoreError as error:
             self._behind = False
             self._note_refusal(error)
@@ -184,7 +211,7 @@ class Timers:
                 now_ms, queue_offset=self._intake.queue_offset, read_ms=self._line(now_ms)
             )
 
-    # What it says of itself.
+    # Figures for operators.
 
     @property
     def durable_end(self) -> int:
@@ -200,12 +227,16 @@ class Timers:
     @property
     def behind_count(self) -> int:
         """Messages of the timer topic that were not looked at yet."""
+        if self._followed is not None:
+            return max(0, self._store.queue_offset_max(TOPIC, QUEUE_ID) - self.next_place)
         return self._intake.behind_count
 
     @property
     def read_behind_ms(self) -> int:
         """How old the first slot is that is not finished."""
-        return max(0, self._clock.now_ms() - self._table.read_ms)
+        read_ms = self._followed.read_ms if self._followed is not None else self._table.read_ms
+        # Before a slave has asked its master nothing is known.
+        return max(0, self._clock.now_ms() - read_ms) if read_ms else 0
 
     @property
     def near_count(self) -> int:
@@ -215,11 +246,13 @@ class Timers:
     @property
     def next_place(self) -> int:
         """The queue offset of the first message of the timer topic that was not looked at."""
+        if self._followed is not None:
+            return self._followed.master_queue_offset
         return self._intake.queue_offset
 
     @property
     def totals(self) -> TimerTotals:
-        """What was taken in and delivered since the start."""
+        """Messages taken in and delivered since the start."""
         return self._table.totals
 
     def pending_by_topic(self) -> dict[str, int]:
@@ -231,7 +264,7 @@ class Timers:
 
     def check_point(self) -> bytes:
         """The body of GET_TIMER_CHECK_POINT."""
-        return self._filing.check.encode()
+        return (self._followed or self._filing.check).encode()
 
     def metrics(self) -> bytes:
         """The body of GET_TIMER_METRICS."""
@@ -302,7 +335,7 @@ class Timers:
         return len(due)
 
     def _wanted(self, due: list[DueTimer], now_ms: int) -> list[_Pair]:
-        """Those that are still wanted, as they will be stored."""
+        """The messages that were not deleted, as they will be stored."""
         stamp = dequeue_stamp(now_ms)
         pairs = []
         for timer in due:
@@ -328,7 +361,7 @@ class Timers:
             self._appended([timer for timer, _ in pairs], run, now_ms)
 
     def _append_singly(self, pairs: list[_Pair], now_ms: int) -> None:
-        """One of them breaks a limit: only that one is looked at again."""
+        """Retry one by one, so that only the invalid message fails."""
         for index, (timer, draft) in enumerate(pairs):
             try:
                 self._append_one(timer, draft, now_ms)

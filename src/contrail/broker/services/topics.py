@@ -1,4 +1,4 @@
-"""The rules of topics: what may be created, changed and deleted, and what every broker has."""
+"""The rules of topics: creations, changes and deletions, and the topics that every broker has."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.system_names import SystemNames
 from contrail.broker.state.topics import TopicTable
 from contrail.errors import EntryIllegal, MessageIllegal, RequestRejected
+from contrail.model.data_version import DataVersion
 from contrail.model.stored_entries import check_entry_name, check_topic_entry
 from contrail.model.topic import (
     AUTO_CREATE_TOPIC,
@@ -88,7 +89,7 @@ class Topics:
     ) -> None:
         """``check_batch_topic`` raises for a topic that ``add_batch_topic`` would refuse."""
         self.table = table
-        # What operators asked for and the table's file does not have yet.
+        # Operators' changes that the table's file does not have yet.
         self.changes: TopicChanges = DurableChanges()
         self.on_change: list[Callable[[TopicConfig], None]] = []
         self.before_delete: list[Callable[[], None]] = []
@@ -205,24 +206,24 @@ class Topics:
             now_ms,
             order=order,
             sys_flag=sys_flag,
-            # One heartbeat may make hundreds, and says so in one line.
+            # One heartbeat may make hundreds of topics, and logs them in one line.
             level=logging.DEBUG,
         )
 
     def ensure_dlq_topic(self, group: str, now_ms: int) -> TopicConfig:
         """The topic of messages a group has given up on.
 
-        Its permissions bind clients: the broker itself stores dead letters whatever they say.
+        Its permissions bind clients: the broker itself stores dead letters under any permission.
         """
-        perm = self._settings.config.dead_letter_perm
-        return self._ensure(dlq_topic(group), 1, now_ms, perm=perm)
+        topic = dlq_topic(group)
+        return self._ensure(topic, 1, now_ms, perm=self._perm_of_new(topic))
 
     def ensure_transaction_exhausted_topic(self, now_ms: int) -> TopicConfig:
         """The topic of half messages whose producer never decided."""
         return self._ensure(TRANSACTION_EXHAUSTED_TOPIC, 1, now_ms)
 
     def ensure_sink_topic(self, now_ms: int) -> TopicConfig:
-        """The topic of what sinks were told to remember; a broker without sinks has none."""
+        """The topic of sinks' decisions; a broker without sinks has none."""
         return self._ensure(SINK_TOPIC, 1, now_ms)
 
     def restore(self, queues: Iterable[tuple[bytes, int]], now_ms: int) -> None:
@@ -250,6 +251,10 @@ class Topics:
     def _restored_perm(self, topic: str) -> int:
         if topic in self.table.quarantined:
             return self._quarantined_perm(topic)
+        return self._perm_of_new(topic)
+
+    def _perm_of_new(self, topic: str) -> int:
+        """The permission of a topic that the broker makes; a setting has that of dead letters."""
         is_dead = topic.startswith(DLQ_PREFIX)
         return self._settings.config.dead_letter_perm if is_dead else _READ_WRITE
 
@@ -312,7 +317,8 @@ class Topics:
             queue_count = max(queue_count, 1)
             config = TopicConfig(topic, queue_count, queue_count, perm, sys_flag=sys_flag)
         config = dataclasses.replace(config, order=order)
-        self._put(config, now_ms, level=level)
+        if self._settings.config.role.leads:
+            self._put(config, now_ms, level=level)
         return config
 
     def update(self, requested: Iterable[TopicConfig], now_ms: int, done: Done = ignore) -> None:
@@ -338,7 +344,7 @@ class Topics:
         self.changes.submit(changed, now_ms, believe, done)
 
     def _newest(self, topic: str) -> TopicConfig | None:
-        """A topic's settings as they will be once all that is planned is durable."""
+        """A topic's settings as they will be once all planned changes are durable."""
         return self.changes.newest(topic, self.table.get(topic))
 
     def _plan_update(self, requested: TopicConfig) -> TopicConfig:
@@ -362,12 +368,12 @@ class Topics:
         return planned
 
     def check_changeable(self, topic: str) -> None:
-        """Refuse what administrators may not create or change."""
+        """Refuse topics that administrators may not create or change."""
         check_name(topic)
         self._check_not_system(topic)
 
     def check_deletable(self, topic: str) -> None:
-        """Refuse what administrators may not delete; odd names that the broker made may go."""
+        """Refuse topics that administrators may not delete; odd names of the broker may go."""
         if not topic.strip():
             check_name(topic)
         check_entry_name("topic", topic)
@@ -387,9 +393,36 @@ class Topics:
                 f"message type {MIXED} is not enabled; set enableMixedMessageType to allow it",
             )
 
+    def follow(self, topics: Mapping[str, TopicConfig], data_version: DataVersion) -> list[str]:
+        """Have the topics of another broker, and no others but those that every broker has.
+
+        For a slave; returns the topics that went.
+
+        Raises:
+            EntryIllegal: the file's reader would refuse one of them; nothing is changed.
+            StoreLayoutError: a topic has queues of another type here; nothing is changed.
+        """
+        before = dict(self.table.topics)
+        own = {name: config for name, config in before.items() if name in self._system_topics}
+        topics = {**own, **topics}
+        changed = [config for name, config in topics.items() if before.get(name) != config]
+        for config in changed:
+            if keeps_batches(config):
+                self._check_batch_topic(config.topic.encode())
+        self.table.replace(topics, data_version)
+        for config in changed:
+            self._note_queue_type(config)
+            for listener in self.on_change:
+                listener(config)
+        gone = [name for name in before if name not in topics]
+        for name in gone:
+            for told in self.on_delete:
+                told(name)
+        return gone
+
     def mark_ordered(self, topics: Iterable[str], now_ms: int) -> None:
         """Set the order flag of those that the NameServers' order configuration names."""
-        for topic in topics:
+        for topic in topics if self._settings.config.role.leads else ():
             config = self.table.get(topic)
             if config is not None and not config.order:
                 self._put(dataclasses.replace(config, order=True), now_ms)
@@ -504,7 +537,7 @@ def _settings_problem(config: TopicConfig, is_new: bool) -> str | None:
 
 
 def _topics_of_every_broker(config: BrokerConfig) -> Iterator[TopicConfig]:
-    """What RocketMQ creates at start, with its queue counts and permissions."""
+    """The topics that RocketMQ creates at start, with its queue counts and permissions."""
     inherited = int(Perm.INHERIT)
     template = inherited | _READ_WRITE
     yield _fixed(SELF_TEST_TOPIC, 1)

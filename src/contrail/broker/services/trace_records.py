@@ -1,7 +1,7 @@
 """Traces that the broker writes for producers whose clients write none (contrailBrokerTraceEnable).
 
 Each stored message becomes a Pub line on the trace topic, some seconds later, in batches and off
-the way of the acknowledgements. What the broker cannot know is left out: the cost of the send is 0,
+the way of the acknowledgements. Facts that the broker does not know are left out: the cost is 0,
 its time is when the message was stored. How messages are consumed is not traced: a broker sees
 pulls and offsets, not whether a handler succeeded.
 """
@@ -19,7 +19,6 @@ from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.silent_producers import TRACE_GROUP_START, SilentProducers, StoredSend
 from contrail.clock import Clock
 from contrail.errors import StoreError
-from contrail.kernels.send_runs import Item
 from contrail.model.host import unpack_host
 from contrail.model.message import MessageDraft
 from contrail.model.message_id import encode_offset_message_id
@@ -42,7 +41,7 @@ from contrail.store import AppendedRun
 
 _log = logging.getLogger(__name__)
 
-# A tick of the loop must stay short: so many take about two milliseconds.
+# A tick of the loop must stay short: this many take about two milliseconds.
 _WRITE_COUNT_MAX = 100
 _WRITE_INTERVAL_MS = 25
 _REPORT_INTERVAL_MS = 60_000
@@ -50,7 +49,7 @@ _TRACE_QUEUE_ID = 0
 
 
 class TraceRecords:
-    """Looks at what producers store, and appends its traces to the trace topic."""
+    """Looks at stored messages, and appends their traces to the trace topic."""
 
     def __init__(
         self,
@@ -78,14 +77,13 @@ class TraceRecords:
         schedule.every(_REPORT_INTERVAL_MS, self._look_after, name="silent producers")
 
     def watch(
-        self, items: Sequence[Item], drafts: Sequence[MessageDraft], run: AppendedRun
+        self, groups: Sequence[bytes], drafts: Sequence[MessageDraft], run: AppendedRun
     ) -> None:
-        """Messages were stored: note what their traces need, which is all that waits for this."""
+        """Messages were stored: note the fields that their traces need, and nothing else."""
         if not self._settings.config.trace_on:
             return
         now_ms, topic = self._clock.now_ms(), self._trace_topic
-        for item, draft, place in zip(items, drafts, run.physical_offsets, strict=True):
-            group = item[4]
+        for group, draft, place in zip(groups, drafts, run.physical_offsets, strict=True):
             if group.startswith(TRACE_GROUP_START):
                 self._silent.traces_arrived(group, draft[7], now_ms)
             elif draft[0] != topic:
@@ -109,13 +107,13 @@ class TraceRecords:
             _log.warning("the traces of %d messages were not stored: %s", len(traces), error)
 
     def close(self) -> None:
-        """Write what waits: nobody else will."""
+        """Write all traces that wait: the broker stops."""
         while len(self._silent):
             self.write(self._clock.now_ms(), is_last=True)
 
     def _trace(self, send: StoredSend) -> PubTrace | None:
         properties = decode_properties(send.properties)
-        # Of a message that waits for its time or its transaction: where it is going.
+        # The real topic of a message that waits for its time or its transaction.
         topic = properties.get(REAL_TOPIC) or send.topic.decode("utf-8", "replace")
         if self._topics.is_system(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             return None

@@ -7,11 +7,11 @@ message is put back to the end of its queue with the new count, so that the coun
 the message never grows older than the log keeps it. After ``transactionCheckMax`` questions, or
 when it is older than ``fileReservedTime``, the message goes to the exhausted topic.
 
-Without a connected producer nothing is asked and nothing counted; one that does not read what it
-was sent is none until it has. So that retention does not take
-such a message either, a copy is put back when the newest one is a sixth of ``fileReservedTime``
-old (12 hours by default; never under one hour), when its segment is among those that a full disk
-may cost next, or when so much stands behind it that a start would take long.
+Without a connected producer nothing is asked and nothing counted; a producer that does not read
+its questions does not count as connected until it has. Retention must not take an unanswered
+message either: a copy is put back when the newest one is a sixth of ``fileReservedTime`` old (12
+hours by default; never under one hour), when its segment is among those that a full disk may cost
+next, or when a start would take long to read the log behind it.
 
 Rows that a sink prepared are not asked about: their sink commits or aborts them. They are put back
 like the others, and given up at the same age.
@@ -68,7 +68,7 @@ _SEGMENTS_REMOVED_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class HalfRetention:
-    """How long the log keeps what is in it."""
+    """How long the log keeps records."""
 
     reserved_ms: int
     segment_bytes: int
@@ -78,7 +78,7 @@ class HalfRetention:
         return max(self.reserved_ms // 6, _HOUR_MS)
 
     def threatened_end(self, physical_min: int, physical_end: int) -> int:
-        """What lies before this may be removed in one go when the disk runs full."""
+        """Records before this may be removed in one go when the disk runs full."""
         oldest_end = physical_min - physical_min % self.segment_bytes + self.segment_bytes
         if physical_end < oldest_end:
             return physical_min
@@ -88,7 +88,7 @@ class HalfRetention:
 
 @dataclass(slots=True)
 class _Step:
-    """One message of a run that is being put together."""
+    """A half message that is to be asked about, in the run that puts it back."""
 
     half: Half
     message: StoredMessage
@@ -114,7 +114,7 @@ class TransactionChecks:
         attempt: Attempt = at_once,
         work_ms_max: int = _WORK_MS_MAX,
     ) -> None:
-        """``ensure_exhausted_topic(now_ms)`` makes the topic of what was given up."""
+        """``ensure_exhausted_topic(now_ms)`` makes the topic of messages that were given up."""
         self._attempt = attempt
         self._transactions = transactions
         self._table = table
@@ -132,7 +132,7 @@ class TransactionChecks:
         self._behind = False
 
     def run(self, now_ms: int) -> None:
-        """Do what is due, as far as a few milliseconds go."""
+        """Ask the questions that are due, within a few milliseconds."""
         self._transactions.append_run()
         self._schedule.observe(now_ms)
         for half in self._table.take_fresh(_LOOKED_AT_MAX):
@@ -153,7 +153,7 @@ class TransactionChecks:
         return _BUSY_INTERVAL_MS if self._behind else _IDLE_INTERVAL_MS
 
     def _release(self) -> None:
-        """Somebody of a group came: what waited for that is due, some of it each time."""
+        """A producer of a group came: questions that waited for one are due, some at a time."""
         room = _LOOKED_AT_MAX
         for group in self._schedule.parked_among(self._producers.groups):
             if room > 0 and self._live_channels(group):
@@ -173,7 +173,7 @@ class TransactionChecks:
         # A clock that was set back must not keep a message from being asked about.
         return max(0, min(wait_ms, since_ms + wait_ms - now_ms))
 
-    # What is due.
+    # Questions that are due.
 
     def _work(self, now_ms: int) -> bool:
         """Handle some that are due; False when there are no more."""
@@ -249,7 +249,7 @@ class TransactionChecks:
         return None
 
     def _drop(self, half: Half) -> None:
-        """There is nothing left to commit: say so in the op queue."""
+        """There is nothing left to commit: write this to the op queue."""
         try:
             self._transactions.append([], [(half.queue_offset, Fate.GIVEN_UP)])
         except StoreError as error:
@@ -329,7 +329,7 @@ class TransactionChecks:
 
     def _ask(self) -> None:
         """Send the questions whose copies producers may name in their answers."""
-        while self._questions and self._questions[0][0] <= self._store.readable_end:
+        while self._questions and self._questions[0][0] <= self._store.visible_end:
             _, half = self._questions.popleft()
             if half in self._table:
                 self._ask_about(half)
@@ -337,7 +337,7 @@ class TransactionChecks:
     def _ask_about(self, half: Half) -> None:
         channels = self._live_channels(half.group)
         if not channels:
-            # The last producer left in between: a question that nobody hears does not count.
+            # The last producer left in between: a question that was not sent does not count.
             half.checks -= 1
             self._schedule.park(half)
             return
@@ -377,10 +377,11 @@ class TransactionChecks:
         lowest = self._table.lowest
         if lowest is None or not self._in_danger(lowest, now_ms):
             return
-        # The lowest is usually among the first that were taken in, but need not be.
+        # The lowest offset is mostly among the first transactions that were taken in, but need not
+        # be.
         halves = dict.fromkeys([lowest, *self._table.page(0, _LOOKED_AT_MAX)])
         wanted = [half for half in halves if half.copyable and self._in_danger(half, now_ms)]
-        # What is not in memory yet is met again by the next run.
+        # A copy that is not in memory yet is met again by the next run.
         steps, _, _ = self._steps(wanted[:_RUN_COUNT_MAX], now_ms, self._renewal_of)
         self._carry_out(steps, now_ms)
 
@@ -402,7 +403,7 @@ class TransactionChecks:
 
 
 def _listens(channel: ClientChannel) -> bool:
-    """Whether a question would be read; what a slow one does not read would pile up here."""
+    """Whether a question would be read; unread ones would pile up at this broker."""
     peer = channel.peer
     return not peer.is_closed and not peer.is_choked
 

@@ -1,4 +1,4 @@
-"""What operators do with transactions: look at the open ones, decide one by hand, resume one."""
+"""Operators' work on transactions: look at the open ones, decide one by hand, resume one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from contrail.protocol.codes import ResponseCode
 
 _log = logging.getLogger(__name__)
 
-# What was stored a moment ago is taken in before the list is made, as far as this goes.
+# Messages stored a moment ago are taken in before the list is made, within this time.
 _READ_MS_MAX = 20
 _RESUMABLE = frozenset({HALF_TOPIC, TRANSACTION_EXHAUSTED_TOPIC})
 
@@ -42,7 +42,7 @@ class MessageLookup(RecordStore, Protocol):
 
 
 class TransactionOperators:
-    """Serves operators; what they decide is as final as what a producer decides."""
+    """Serves operators; their decisions are as final as a producer's."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class TransactionOperators:
         """Have a message asked about again as if it were new; returns how far it must be durable.
 
         Raises:
-            RequestRejected: there is no such message, or its transaction was decided.
+            RequestRejected: there is no half message there, or its transaction was decided.
         """
         message = self._resumable(message_id)
         half = self._table.same(message)

@@ -1,9 +1,9 @@
 """At the start: which transactions are open, by the half queue, the op queue and the log's end.
 
-What an op record of ours names needs no further look. Records of RocketMQ's own broker need more:
+Ends that an op record of ours names need no further look. Records of RocketMQ's broker need more:
 a copy that it put back leaves no op record for the copy before, op records follow a commit by
-some seconds, and one may name a copy that was superseded. So copies are brought together by the
-message's identity, and commits at the log's end count although no op record tells of them.
+some seconds, and one may name a copy that was superseded. Copies are therefore matched by the
+message's identity, and commits at the log's end count although no op record names them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OpRow = tuple[int, int]
 
 
 class Rebuilt(NamedTuple):
-    """What was found beside the open transactions."""
+    """The findings beside the open transactions."""
 
     # The op records from the cursor on.
     ops: deque[OpRow]
@@ -57,7 +57,7 @@ class Rebuilt(NamedTuple):
 
 
 class TransactionLog(RecordStore, Protocol):
-    """What is read of the store."""
+    """The store as this reads it."""
 
     def messages_between(
         self, physical_start: int, physical_end: int
@@ -71,7 +71,7 @@ class TransactionLog(RecordStore, Protocol):
     @property
     def physical_end(self) -> int: ...
     @property
-    def readable_end(self) -> int: ...
+    def visible_end(self) -> int: ...
 
 
 def rebuild(
@@ -97,7 +97,7 @@ def rebuild(
 
 
 def read_row(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMessage | None:
-    """The record behind a row; None, and a line in the log, if there is no such record."""
+    """The record behind a row; None, and a line in the log, if there is none."""
     if row.byte_count == _BLANK_ROW_BYTES:
         return None
     message, problem = _behind(store, topic, row)
@@ -113,7 +113,7 @@ def read_sound(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMess
         return message
     if store.row_is_damaged(topic, QUEUE_ID, row.queue_offset):
         store.repair_row(topic, QUEUE_ID, row.queue_offset)
-    # Rows are derived again in runs: this one may have been since it was read.
+    # Rows are derived again in runs: this row may be right by now.
     for repaired in store.rows(topic, QUEUE_ID, row.queue_offset, 1):
         row = repaired
     return read_row(store, topic, row)
@@ -122,7 +122,7 @@ def read_sound(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMess
 def _behind(
     store: TransactionLog, topic: bytes, row: QueueRow
 ) -> tuple[StoredMessage | None, str | None]:
-    """The record that a row leads to, or what is wrong with it."""
+    """The record that a row leads to, or the damage found there."""
     try:
         message = store.record(row.physical_offset)
     except RecordDamaged as damage:
@@ -171,19 +171,24 @@ def _settle_passed(
 def _settle_delivered(
     store: TransactionLog, table: OpenTransactions, takeover: Takeover, delivered: Delivered
 ) -> int | None:
-    """Commits, and what was given up, that stand in the log without an op record."""
+    """Commits, and messages given up, that stand in the log without an op record."""
     by_place = {half.physical_offset: half for half in table}
     places: list[int] = []
-    for place in delivered.waited & by_place.keys():
+    at_the_end = _delivered_at_the_end(store, table) if table else Delivered()
+    for place in (delivered.waited | at_the_end.waited) & by_place.keys():
         takeover.settle(by_place.pop(place), Fate.GIVEN_UP)
         places.append(place)
-    committed = delivered.committed | _committed_at_the_end(store, table) if table else set()
-    for place in committed:
+    for place in delivered.escaped:
+        half = by_place.pop(place, None) or _owner_at(store, table, place)
+        if half is not None and half in table:
+            takeover.settle(half, Fate.ESCAPED)
+            places.append(place)
+    for place in delivered.committed | at_the_end.committed if table else set():
         half = by_place.get(place) or _owner_at(store, table, place)
         if half is not None and half in table:
             takeover.settle(half, Fate.COMMITTED)
             places.append(place)
-    # What is made from a half message stands behind it.
+    # A record made from a half message stands behind it.
     return min(places, default=None)
 
 
@@ -191,21 +196,19 @@ def _owner_at(store: TransactionLog, table: OpenTransactions, physical_offset: i
     try:
         message = store.record(physical_offset)
     except RecordDamaged:
-        # Retention took it: what it was a copy of is gone, too, or was copied since.
+        # Retention took it: its original is gone, too, or was copied since.
         return None
     return table.owner(message) if message.topic.encode() == HALF else None
 
 
-def _committed_at_the_end(store: TransactionLog, table: OpenTransactions) -> set[int]:
+def _delivered_at_the_end(store: TransactionLog, table: OpenTransactions) -> Delivered:
     start = _end_start(store, table)
-    if start is None:
-        return set()
-    return Delivered.of(_sound_messages(store, start)).committed
+    return Delivered() if start is None else Delivered.of(_sound_messages(store, start))
 
 
 def _sound_messages(store: TransactionLog, physical_start: int) -> Iterator[StoredMessage]:
     try:
-        yield from store.messages_between(physical_start, store.readable_end)
+        yield from store.messages_between(physical_start, store.visible_end)
     except RecordDamaged as damage:
         _log.warning("%s: commits behind it may be asked for again", damage)
 
@@ -214,7 +217,7 @@ def _end_start(store: TransactionLog, table: OpenTransactions) -> int | None:
     """Where the part of the log begins in which a commit may stand without its op record."""
     op_place, bytes_max = _op_place(store)
     start = max(op_place, min(_earliest_commit(store, half) for half in table))
-    earliest = store.readable_end - bytes_max
+    earliest = store.visible_end - bytes_max
     return start if start >= earliest else _boundary(store, earliest)
 
 

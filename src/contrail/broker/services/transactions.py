@@ -1,6 +1,6 @@
-"""The fates of transactions: decided once, written with what they cause, never twice.
+"""The fates of transactions: decided once, written with their effects, never twice.
 
-A commit is one run of the log: the message in its own topic, and the op record that says so. The
+A commit is one run of the log: the message in its own topic, and the op record that names it. The
 log keeps a prefix of a run that a crash cuts off; then the commit alone is there and counts. Ends
 of one tick go into one run. Everything is done on the loop's thread.
 
@@ -61,7 +61,7 @@ Told = Callable[[int, StoreError | None], None]
 
 
 class Attempt(Protocol):
-    """Carries out what reads old messages, unless something has to be brought in first."""
+    """Carries out work that reads old messages, unless records have to be brought in first."""
 
     def __call__(self, work: Callable[[], _T], /) -> _T:
         """Raises ``NotInMemory``: try again a little later."""
@@ -69,7 +69,7 @@ class Attempt(Protocol):
 
 
 def at_once(work: Callable[[], _T], /) -> _T:
-    """Whatever it takes."""
+    """Read without regard to waits for the disk."""
     return work()
 
 
@@ -78,7 +78,7 @@ class Appending(Protocol):
 
     def append(self, drafts: Sequence[MessageDraft]) -> AppendedRun: ...
     @property
-    def flushed_end(self) -> int: ...
+    def settled_end(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class Transactions:
     # Life.
 
     def recover(self, delivered: Delivered) -> None:
-        """Learn what is open; what the log shows without an op record is marked by ``run``."""
+        """Learn the open transactions; ``run`` marks ends that the log has without op records."""
         op_cursor = self._cursor(OP)
         self._ops, self._held_back = rebuild(
             self._store,
@@ -145,14 +145,14 @@ class Transactions:
         _log.info("%d transactions are open", len(self._table))
 
     def run(self, now_ms: int) -> None:
-        """Take in what was stored, and write down how far all is decided."""
+        """Take in stored half messages, and write down how far all are decided."""
         self.append_run()
         if self._table.has_unmarked:
             self._mark_missing()
         try:
             self._behind = self._attempt(lambda: self.read_new(work_ms_max=self._work_ms_max))
         except NotInMemory:
-            # It is on its way: the next run reads on from there.
+            # The record is being brought in: the next run reads on from there.
             self._behind = False
         self.keep_cursors()
 
@@ -164,12 +164,12 @@ class Transactions:
     @property
     def durable_end(self) -> int:
         """The log position from which on a start may look for commits without op records."""
-        flushed_end = self._deliveries.flushed_end
+        settled_end = self._deliveries.settled_end
         if self._held_back is not None:
-            if self._table.has_unmarked or flushed_end < self._held_back_until:
+            if self._table.has_unmarked or settled_end < self._held_back_until:
                 return self._held_back
             self._held_back = None
-        return flushed_end
+        return settled_end
 
     def read_new(self, *, work_ms_max: int) -> bool:
         """Take in half messages that were stored since the last time, as far as the time goes.
@@ -248,7 +248,7 @@ class Transactions:
             self.append_run()
 
     def append_run(self) -> None:
-        """Write the decisions that wait, and tell who waits for them."""
+        """Write the decisions that wait, and answer the producers that wait for them."""
         if not self.waiting:
             return
         decisions = list(self.waiting.values())
@@ -256,7 +256,7 @@ class Transactions:
         try:
             self._append_decisions(decisions)
         except MessageIllegal:
-            # One of them breaks a limit: each for itself, so that only that one is refused.
+            # One of them breaks a limit: retry one by one, so that only that one is refused.
             for decision in decisions:
                 self._append_alone(decision)
         except StoreError as error:
@@ -338,9 +338,9 @@ class Transactions:
         cursors = half_cursor, self._ops[0][0] if self._ops else self._op_next
         if cursors != self._noted and not self._table.has_unmarked:
             self._noted = cursors
-            # Even what was only read must be durable: else its offsets are given out again.
+            # Even records that were only read must be durable: else offsets are given out again.
             self._marks.note(self._store.physical_end, cursors)
-        newest = self._marks.take(self._deliveries.flushed_end)
+        newest = self._marks.take(self._deliveries.settled_end)
         if newest is not None:
             self._offsets.keep_own(GROUP, HALF_TOPIC, QUEUE_ID, newest[1][0])
             self._offsets.keep_own(GROUP, OP_HALF_TOPIC, QUEUE_ID, newest[1][1])

@@ -1,1 +1,1 @@
-"""What the broker decides; no I/O here."""
+"""The broker's decisions; no I/O here."""

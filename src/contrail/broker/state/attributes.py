@@ -1,4 +1,4 @@
-"""Topic attributes: which exist, and what a change list such as ``+key=value,-key`` does."""
+"""Topic attributes: which exist, and the effect of a change list, like ``+key=value,-key``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEDUPE_MS_ATTRIBUTE = "contrail.dedupe.window.ms"
 DEDUPE_COUNT_ATTRIBUTE = "contrail.dedupe.window.count"
 DEDUPE_MS_DEFAULT = 600_000
 DEDUPE_COUNT_DEFAULT = 100_000
-# A week, and what takes 680 MB of memory.
+# A week, and as many keys as take 680 MB of memory.
 DEDUPE_MS_MAX = 604_800_000
 DEDUPE_COUNT_MAX = 10_000_000
 
@@ -47,7 +47,7 @@ def _reserve_time_refusal(value: str) -> str | None:
 
 
 def is_whole_number(text: str, maximum: int) -> bool:
-    """Whether this is a number from 1 to ``maximum``, in plain digits."""
+    """Whether this is a number from 1 to ``maximum``, in ASCII digits."""
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(maximum))):
         return False
     return 1 <= int(text) <= maximum
@@ -99,7 +99,7 @@ def alter_attributes(
     changes: Mapping[str, str],
     known: Mapping[str, Attribute],
 ) -> dict[str, str]:
-    """What the attributes are after ``changes``; ``current`` is None for what is being created.
+    """The attributes after ``changes``; ``current`` is None for a topic that is being created.
 
     Raises:
         RequestRejected: a change is malformed, unknown, not allowed any more, or its value wrong.

@@ -1,8 +1,8 @@
 """When each open transaction is to be asked about next.
 
-The schedule counts time that only goes forward: when the clock is set back, what was to happen in
-ten seconds still happens in ten seconds. A transaction of a group without a connected producer is
-*parked*: nobody can be asked, so it waits until somebody of the group is there.
+The schedule counts time that only goes forward: when the clock is set back, a question due in
+ten seconds is still due in ten seconds. A transaction of a group without a connected producer is
+*parked*: no producer can be asked, so it waits until one of the group is there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CheckSchedule:
         self._set_back_ms = 0
 
     def observe(self, now_ms: int) -> None:
-        """Learn what time it is."""
+        """Learn the time."""
         self._set_back_ms += max(0, self._now_ms - now_ms)
         self._now_ms = now_ms
 
@@ -46,7 +46,7 @@ class CheckSchedule:
             self._sweep()
 
     def take_due(self, count_max: int) -> list[Half]:
-        """The transactions whose time has come, at most so many."""
+        """The transactions whose time has come, at most ``count_max``."""
         due: list[Half] = []
         now_ms = self._now_ms + self._set_back_ms
         while self._heap and self._heap[0][0] <= now_ms and len(due) < count_max:
@@ -85,7 +85,7 @@ class CheckSchedule:
         return len(released)
 
     def _sweep(self) -> None:
-        """Drop what is over; what is left may double before the next sweep."""
+        """Drop entries that are over; the rest may double before the next sweep."""
         self._heap = [entry for entry in self._heap if self._is_current(*entry)]
         heapq.heapify(self._heap)
         kept = {group: self._still_parked(halves) for group, halves in self._parked.items()}

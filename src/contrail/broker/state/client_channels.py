@@ -30,7 +30,7 @@ class ClientChannel:
     goes_on_ms: int = 0
 
     def refresh(self, newer: ClientChannel) -> None:
-        """Take what a later heartbeat on the same connection says."""
+        """Take the facts of a later heartbeat on the same connection."""
         self.client_id = newer.client_id
         self.last_heartbeat_ms = newer.last_heartbeat_ms
         self.goes_on_ms = newer.goes_on_ms

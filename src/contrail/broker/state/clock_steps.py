@@ -1,8 +1,8 @@
-"""Clocks that are set back while messages wait: how long those messages wait from then on.
+"""Clocks set back while messages wait: the time that those messages wait from then on.
 
-A message whose record says that it was stored in the future waited already when the clock was set
-back. By its time it could wait for years, and how long it has waited is not known. So it waits its
-whole delay once more, from the moment the step is noticed, unless its time comes first.
+A message whose store time lies in the future waited already when the clock was set back. By its
+store time it could wait for years, and how long it has waited is not known. Such a message waits
+its whole delay once more, from the moment the step is noticed, unless its time comes first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class _Step(NamedTuple):
 
 
 class ClockSteps:
-    """By delay level: the last step back that was noticed, and whom it concerns."""
+    """By delay level: the last step back of the clock, and the messages that waited then."""
 
     def __init__(self) -> None:
         self._steps: dict[int, _Step] = {}

@@ -1,6 +1,6 @@
 """How far each group has consumed each queue.
 
-Three tables, all by topic, group and queue: what was committed (persisted), what was pulled (only
+Three tables, all by topic, group and queue: committed offsets (persisted), pulled offsets (only
 shown to operators), and resets that an operator asked for and the group has not seen yet. While a
 reset is pending it is the answer to a query, and the group's own commits are ignored: they are
 older than the operator's wish.
@@ -27,7 +27,7 @@ from contrail.protocol.codes import ResponseCode
 UNKNOWN = -1
 SEPARATOR = "@"
 
-# RocketMQ gives the table a new version once in so many commits; slaves poll it.
+# RocketMQ gives the table a new version once in this many commits; slaves poll it.
 _COMMITS_PER_VERSION = 500
 
 PAIRS_MAX = 250_000
@@ -37,7 +37,7 @@ FILE_BYTES_MAX = DOCUMENT_BYTES_MAX * 3 // 4
 an eighth for one address."""
 # A line of the file: three tabs, a queue id, an offset of 20 characters, quotes, colon and comma.
 QUEUE_BYTES = 1 + 3 + 12 + 1 + 20 + 1
-# What surrounds the names of a topic and group in the table and in the list of a group's topics.
+# The text around the names of a topic and group in the table and in a group's list of topics.
 _PAIR_BYTES = 64
 
 _Offsets = dict[str, dict[int, int]]
@@ -52,7 +52,7 @@ class OffsetsSnapshot(NamedTuple):
 
 
 def offsets_key(group: str, topic: str) -> str:
-    """What the offsets of a group in a topic are kept under."""
+    """The key of a group's offsets in a topic."""
     return f"{topic}{SEPARATOR}{group}"
 
 
@@ -88,9 +88,9 @@ class _Keys:
 
 
 class ConsumerOffsets(Watched):
-    """The offsets of all groups. ``changed`` is set by every change; who persists clears it.
+    """The offsets of all groups. Every change sets ``changed``; the writer of the file clears it.
 
-    Commits and pulls have their queue admitted first (``admit``): what they add is counted in bytes
+    Commits and pulls have their queue admitted first (``admit``): new entries are counted in bytes
     of the table's file. ``epoch`` grows when an admission ends.
     """
 
@@ -113,15 +113,15 @@ class ConsumerOffsets(Watched):
             self._keys.add(key)
         self._pulled: _Offsets = {}
         self._resets: _Offsets = {}
-        # The same object for good: who asks often keeps hold of it.
+        # The same object for good: frequent callers keep hold of it.
         self.pending_resets: Mapping[str, Mapping[int, int]] = self._resets
         self._commits = 0
-        # For which address each group reads each topic. Beside this there are tables by group and
-        # topic for statistics and operators: nothing is in one of them that is not admitted here.
+        # The address that each group with a topic counts for. Other tables by group and topic, for
+        # statistics and operators, hold only groups and topics admitted here.
         self._owners = dict.fromkeys(self._committed, THIS_HOST)
         self.shares = Shares(pairs_max, pairs_max // 4)
         self.shares.add(THIS_HOST, len(self._owners))
-        # For which address each queue of them is read.
+        # The address that each queue of a group with a topic counts for.
         self._admitted = {
             key: dict.fromkeys(queues, THIS_HOST) for key, queues in self._committed.items()
         }
@@ -193,7 +193,7 @@ class ConsumerOffsets(Watched):
     # One queue.
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """A pending reset, else what was committed, else -1."""
+        """A pending reset, else the committed offset, else -1."""
         pending = self.peek_reset(group, topic, queue_id)
         if pending is not None:
             return pending
@@ -229,7 +229,7 @@ class ConsumerOffsets(Watched):
         self._put(self._pulled, offsets_key(group, topic), queue_id, queue_offset)
 
     def read_on(self, key: str, queue_id: int, consumer_offset: int, queue_offset: int) -> None:
-        """What one pull tells, when no reset is pending: how far its group has come and reads.
+        """Note the offsets of one pull, when no reset is pending: its group's and its own.
 
         ``key`` is an ``offsets_key``; a ``consumer_offset`` below 0 tells nothing. Its caller
         has had the key and the queue admitted, and takes numbers of 18 digits at most.
@@ -262,7 +262,7 @@ class ConsumerOffsets(Watched):
     # Resets by an operator.
 
     def assign_reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """The group must go on from there; it learns so from its next pull.
+        """The group must go on from there; it learns of it from its next pull.
 
         Raises:
             EntryIllegal: the reader of the table's file would refuse it.
@@ -292,7 +292,7 @@ class ConsumerOffsets(Watched):
     # Whole groups and topics.
 
     def of_group(self, group: str, topic: str) -> dict[int, int]:
-        """What a group has committed on a topic, by queue."""
+        """A group's committed offsets on a topic, by queue."""
         return dict(self._queues(offsets_key(group, topic)) or {})
 
     def queue_count(self, group: str, topic: str) -> int:
@@ -342,8 +342,58 @@ class ConsumerOffsets(Watched):
             # Pulls that were admitted are to be admitted again.
             self.moved()
 
+    def put_over(self, offsets: Mapping[str, Mapping[int, int]], data_version: DataVersion) -> int:
+        """Take the committed offsets of another broker; for a slave. Returns how many changed.
+
+        The broker's own cursors are left out: a slave finds its own in the log. Offsets that the
+        other broker no longer has stay, as in RocketMQ.
+
+        Raises:
+            EntryIllegal: the reader of the table's file would refuse an entry.
+            RequestRejected: there are too many offsets.
+        """
+        changed_count = 0
+        for key, queues in offsets.items():
+            topic, found, group = key.partition(SEPARATOR)
+            if not found or SEPARATOR in group or is_own_key(key):
+                continue
+            known = self._committed.get(key, {})
+            fresh = {
+                queue_id: one for queue_id, one in queues.items() if known.get(queue_id) != one
+            }
+            for queue_id, consumer_offset in fresh.items():
+                check_offset_entry(key, queue_id, consumer_offset)
+            self.admit(group, topic, THIS_HOST, *fresh)
+            for queue_id, consumer_offset in fresh.items():
+                self._put(self._committed, key, queue_id, consumer_offset)
+            changed_count += len(fresh)
+        if changed_count or self.data_version != data_version:
+            self.data_version = data_version
+            self.changed = True
+        return changed_count
+
+    def adopt(self, offsets: Mapping[str, Mapping[int, int]], data_version: DataVersion) -> int:
+        """Take over progress that a slave counted for this broker; returns how many changed.
+
+        Of each queue the larger offset counts: both tables were one until the broker went away,
+        and the last moments before that may be in either of them only.
+
+        Raises:
+            EntryIllegal: the reader of the table's file would refuse an entry.
+            RequestRejected: there are too many offsets.
+        """
+        ahead = {
+            key: {
+                queue_id: one
+                for queue_id, one in queues.items()
+                if one > self._committed.get(key, {}).get(queue_id, UNKNOWN)
+            }
+            for key, queues in offsets.items()
+        }
+        return self.put_over(ahead, max(data_version, self.data_version))
+
     def committed_keys(self) -> list[str]:
-        """Under which keys there are offsets: topic and group, with ``SEPARATOR`` between them."""
+        """The keys that have offsets: topic and group, with ``SEPARATOR`` between them."""
         return [*self._committed, *self._own]
 
     def pulled(self) -> dict[str, dict[int, int]]:
@@ -351,7 +401,7 @@ class ConsumerOffsets(Watched):
         return {key: dict(queues) for key, queues in self._pulled.items()}
 
     def snapshot(self) -> OffsetsSnapshot:
-        """A copy for the one who persists it."""
+        """A copy for the writer of the file."""
         offsets = {key: dict(queues) for key, queues in self._committed.items()}
         offsets |= self._own.snapshot()
         return OffsetsSnapshot(offsets, self.data_version, self.unknown)
@@ -375,7 +425,7 @@ class ConsumerOffsets(Watched):
 
 
 def _pair_bytes(key: str) -> int:
-    """What a topic and group take in the file, without their queues."""
+    """The bytes of a topic and group in the file, without their queues."""
     return _PAIR_BYTES + 2 * text_bytes(key)
 
 

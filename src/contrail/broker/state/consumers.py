@@ -1,4 +1,4 @@
-"""Which clients consume for which groups, and what each group has subscribed to.
+"""The connected clients of each consumer group, and its subscriptions.
 
 A group exists while at least one of its clients is connected. Its settings are those of the last
 heartbeat, whichever client sent it; its subscriptions are shared by all of its clients.
@@ -32,7 +32,7 @@ PULLED_MAX = 20_000
 PULLED_CHARACTERS_MAX = 1024
 """How many subscriptions of pulls are remembered, and how long one of them may be."""
 SUBSCRIBED_BYTES_MAX = 64 << 20
-"""What the subscriptions of all groups may take together; a quarter of it from one address."""
+"""The bytes that subscriptions of all groups may take; a quarter of it from one address."""
 _SUBSCRIPTION_BYTES = 256
 # An expression is kept compiled.
 _EXPRESSION_BYTES = 4096
@@ -47,7 +47,7 @@ class ConsumerGroup:
         self.message_model: MessageModel = data.message_model
         self.consume_from_where: ConsumeFromWhere = data.consume_from_where
         self.channels: dict[Peer, ClientChannel] = {}
-        # What its subscriptions take, and the address that they count for.
+        # The bytes of its subscriptions, and the address that they count for.
         self.byte_count = 0
         self.owner = THIS_HOST
         self._subscriptions: dict[str, SubscriptionData] = {}
@@ -117,7 +117,7 @@ class ConsumerTable(Watched):
         return self._groups.get(group)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What a group's clients said of a topic, or else what its last pull said."""
+        """The subscription of a group's clients to a topic, or else that of its last pull."""
         found = self._groups.get(group)
         said = None if found is None else found.subscription(topic)
         return said or self._pulled_subscription(group, topic)
@@ -137,7 +137,7 @@ class ConsumerTable(Watched):
         return None if pulled is None else replace(pulled[0], sub_version=pulled[1])
 
     def subscribes(self, group: str, topic: str) -> bool:
-        """Whether the group wants the topic, or nothing is known of what it wants."""
+        """Whether the group wants the topic, or its subscriptions are unknown."""
         found = self._groups.get(group)
         if found is None or not found.subscriptions or (group, topic) in self._pulled:
             return True
@@ -207,7 +207,7 @@ class ConsumerTable(Watched):
         known = self._fingerprints.pop(group, None)
         self._fingerprints[group] = fingerprint
         if len(self._fingerprints) > FINGERPRINTS_MAX:
-            # Also groups whose clients are gone have one; the one that was told longest ago goes.
+            # Also groups whose clients are gone have one; the least recent one goes.
             del self._fingerprints[next(iter(self._fingerprints))]
         return known is not None and known != fingerprint
 
@@ -258,7 +258,7 @@ class ConsumerTable(Watched):
 
 
 def _byte_count(subscriptions: Iterable[SubscriptionData]) -> int:
-    """About what a group's subscriptions take in memory."""
+    """About the bytes that a group's subscriptions take in memory."""
     return sum(
         _SUBSCRIPTION_BYTES
         + len(entry.topic)

@@ -1,4 +1,4 @@
-"""For which address names were created automatically, and how many in this second."""
+"""The names created automatically by address, and their number in this second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SECOND_MS = 1000
 
 
 class Creators:
-    """The names that each address had created; what came from this host is in nobody's share."""
+    """The names that each address had created; creations from this host are in no share."""
 
     def __init__(self, names: Mapping[str, Iterable[str]] | None = None) -> None:
         """``names`` are those of an earlier run, by address."""
@@ -36,7 +36,7 @@ class Creators:
             del self._counts[address]
 
     def keep(self, names: Iterable[str]) -> None:
-        """Forget what is not among ``names``."""
+        """Forget creators of names that are not among ``names``."""
         for name in self._address_of.keys() - set(names):
             self.discard(name)
 

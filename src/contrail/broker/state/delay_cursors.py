@@ -1,7 +1,7 @@
-"""Delay levels: how far each has been delivered, and what a delivery looks like.
+"""Delay levels: how far each has been delivered, and the form of a delivery.
 
 A level is one queue of the schedule topic; its messages become due in the order they were stored,
-so one cursor per level says it all: the queue offset of the next message to deliver.
+so one cursor per level is enough: the queue offset of the next message to deliver.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contrail.model.properties import REAL_QID, REAL_TOPIC, read_property
 from contrail.model.record import decode_record
 from contrail.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
 
-# RocketMQ gives the table a new version once in so many deliveries; slaves poll it.
+# RocketMQ gives the table a new version once in this many deliveries; slaves poll it.
 _DELIVERIES_PER_VERSION = 200
 _QUEUE_ID = re.compile(r"\+?[0-9]{1,10}")
 # A half message is not to be seen, and in the schedule topic it would come back for ever.
@@ -92,6 +92,20 @@ class DelayCursors:
         """Set a cursor that nothing was delivered for."""
         self._queue_offsets[level] = queue_offset
 
+    def replace(self, queue_offsets: Mapping[int, int], data_version: DataVersion) -> bool:
+        """Take the master's cursors where they are further; False if nothing is new.
+
+        No cursor moves back: a restarted master may have forgotten what it had delivered.
+        """
+        changed = dict(self._queue_offsets)
+        for level, queue_offset in queue_offsets.items():
+            changed[level] = max(queue_offset, self.at(level))
+        if changed == self._queue_offsets and data_version == self._data_version:
+            return False
+        self._queue_offsets = changed
+        self._data_version = data_version
+        return True
+
     def delivered_to(self, level: int, queue_offset: int, now_ms: int) -> None:
         """Everything before ``queue_offset`` has been delivered."""
         versions = self._deliveries // _DELIVERIES_PER_VERSION
@@ -102,7 +116,7 @@ class DelayCursors:
 
 
 def delivery_of(record: bytes) -> MessageDraft:
-    """What is stored when the message in a record is due; the record's body was checked before.
+    """The message to store when a record is due; the record's body was checked before.
 
     Raises:
         RecordDamaged: it is no whole record.
@@ -115,7 +129,7 @@ def delivery_of(record: bytes) -> MessageDraft:
 
 
 def as_delivered(message: StoredMessage) -> MessageDraft:
-    """What is stored when a delayed message is due; it names the record that waited.
+    """The message to store when a delayed message is due; it names the record that waited.
 
     Raises:
         MessageIllegal: it does not say where it belongs, or belongs nowhere.

@@ -15,7 +15,7 @@ from contrail.model.properties import PAIR_END
 
 
 def key_of_one(key: bytes, nonce: bytes) -> bytes:
-    """What a deletion names if it is for one message of several with this key.
+    """The name that a deletion has if it is for one message of several with this key.
 
     No key holds the byte that ends a property.
     """
@@ -36,18 +36,18 @@ class DueTimer(NamedTuple):
     # None: too much is in memory already, it is read again when it is delivered.
     draft: MessageDraft | None
     byte_count: int
-    # Tells it apart from others with its key; empty for none.
+    # The nonce that tells messages with one key apart; empty for none.
     nonce: bytes = b""
 
 
 class DueTimers:
-    """The messages of the open slots, and what is to be deleted there."""
+    """The messages of the open slots, and the deletions for them."""
 
     def __init__(self) -> None:
         self._heap: list[DueTimer] = []
         self._open: dict[int, int] = {}
-        # By the slot of their time: what is to be deleted, and the topic of the deletion as long
-        # as that was not there.
+        # By the slot of their time: the deletions, and the topic of each as long as its message
+        # was not there.
         self._deletions: dict[int, dict[bytes, bytes | None]] = {}
         self._deletion_slots: list[int] = []
         self.bytes_held = 0
@@ -99,7 +99,7 @@ class DueTimers:
         return taken
 
     def put_back(self, timers: list[DueTimer]) -> None:
-        """They could not be delivered now; they are next again."""
+        """Put messages back that could not be delivered now: they are next again."""
         for timer in timers:
             heappush(self._heap, timer)
 
@@ -116,7 +116,7 @@ class DueTimers:
         return False
 
     def finish(self, timer: DueTimer) -> None:
-        """It was delivered, rolled on, deleted or given up."""
+        """Forget a message that was delivered, rolled on, deleted or given up."""
         left = self._open[timer.slot_ms] - 1
         if left:
             self._open[timer.slot_ms] = left
@@ -126,7 +126,7 @@ class DueTimers:
             self.bytes_held -= timer.byte_count
 
     def forget_deletions(self, read_ms: int) -> list[bytes]:
-        """Slots before this time are finished; returns the topics of what deleted nothing."""
+        """Slots before this time are finished; returns the topics of deletions without effect."""
         missed = []
         while self._deletion_slots and self._deletion_slots[0] < read_ms:
             keys = self._deletions.pop(heappop(self._deletion_slots))

@@ -1,7 +1,7 @@
 """Marks that may be written down only once the log is durable as far as they reach.
 
-A cursor says "everything before me has been delivered". Written before the deliveries themselves
-are on the disk it would, after a power cut, skip messages that nobody got.
+A cursor says "everything before me has been delivered". Written before the deliveries are on the
+disk, such a cursor would skip undelivered messages after a power cut.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class DurableMarks(Generic[T]):
         else:
             waiting.append((physical_end, mark))
 
-    def take(self, flushed_end: int) -> tuple[int, T] | None:
+    def take(self, settled_end: int) -> tuple[int, T] | None:
         """The newest mark that holds, with the position it waited for; None if there is none."""
         newest = None
-        while self._waiting and self._waiting[0][0] <= flushed_end:
+        while self._waiting and self._waiting[0][0] <= settled_end:
             newest = self._waiting.popleft()
         return newest

@@ -30,7 +30,7 @@ FILTER_BYTES_MAX = 64 << 20
 """How many bytes of the table's file expressions in use take; an eighth for one address."""
 DEAD_BYTES_MAX = 8 << 20
 """How many bytes the expressions of groups that are gone take; the oldest go."""
-# What an entry has in its file beside texts: field names, indents, numbers of 20 characters.
+# The bytes of an entry in its file beside texts: field names, indents, numbers of 20 characters.
 _ENTRY_BYTES = 640
 # After a restart nobody is connected: every expression counts as dead since shortly before.
 _DEAD_BEFORE_LOAD_MS = 30_000
@@ -94,7 +94,7 @@ class FilterData:
         return self.dead_ms >= self.born_ms
 
     def is_alive(self, now_ms: int) -> bool:
-        """Whether it is in use, or was until so recently that it is still kept."""
+        """Whether the expression is in use, or was until recently and is still kept."""
         return not self.is_dead or now_ms - self.dead_ms < REMOVED_AFTER_MS
 
 
@@ -107,9 +107,9 @@ class Refusal(NamedTuple):
 
 
 class FilterTable(Watched):
-    """All expressions. ``changed`` is set by every change; who persists them clears it.
+    """All expressions. Every change sets ``changed``; the writer of the file clears it.
 
-    ``epoch`` grows with every change, for those who remember what an expression was.
+    ``epoch`` grows with every change, for caches of expressions.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class FilterTable(Watched):
             else:
                 self._use(self._compile(group, subscription, now_ms), owner)
         except FilterInvalid as error:
-            # The old expression is no longer what the group wants: pulls must learn of the error.
+            # The group no longer wants the old expression: pulls must learn of the error.
             self._drop(subscription.topic, group)
             return Refusal(subscription.topic, subscription.sub_string, str(error))
         return None
@@ -210,7 +210,7 @@ class FilterTable(Watched):
         key = (entry.topic, entry.group)
         known = self._owners.get(key)
         size = self._sizes.get(key, 0) if known is not None else 0
-        # The group's first member stays the one that it counts for.
+        # The expression goes on counting for the group's first member.
         owner = owner if known is None else known
         if known is None and self.shares.room(owner) <= 0:
             raise FilterInvalid(
@@ -251,7 +251,7 @@ class FilterTable(Watched):
             self._mark_dead(entry, now_ms)
 
     def expire(self, now_ms: int) -> list[FilterData]:
-        """Remove and return what has been dead for a day."""
+        """Remove and return the expressions that have been dead for a day."""
         overdue = [entry for entry in self._all() if not entry.is_alive(now_ms)]
         for entry in overdue:
             self._drop(entry.topic, entry.group)
@@ -264,7 +264,7 @@ class FilterTable(Watched):
         *,
         unknown: Mapping[str, JsonValue] | None = None,
     ) -> None:
-        """Take over what a file held, as if all groups had gone shortly before."""
+        """Take over a file's expressions, as if all groups had gone shortly before."""
         self.unknown = dict(unknown or {})
         for entry in stored:
             dead_ms = entry.dead_time_ms
@@ -287,14 +287,14 @@ class FilterTable(Watched):
             )
 
     def snapshot(self) -> list[FilterData]:
-        """Everything there is, for the one who persists it."""
+        """All expressions, for the writer of the file."""
         return list(self._all())
 
     def _compile_or_none(self, expression: str) -> Matcher | None:
         try:
             return self._compile_sql(expression)
         except FilterInvalid:
-            return None  # The group's next heartbeat brings it again and hears of the error.
+            return None  # The next heartbeat brings the expression again and is told why.
 
     def _all(self) -> Iterator[FilterData]:
         return (entry for groups in self._filters.values() for entry in groups.values())

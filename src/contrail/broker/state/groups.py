@@ -1,4 +1,4 @@
-"""The broker's consumer groups, what is forbidden to them, and the version of their table."""
+"""The broker's consumer groups, their forbidden topics, and the version of their table."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class GroupTable(Watched):
         self._touch(now_ms)
 
     def delete(self, group: str, now_ms: int) -> bool:
-        """False when there was no such group; what was forbidden to it is forgotten either way."""
+        """False when there was no group of this name; its prohibitions are forgotten either way."""
         forgotten = self._forbidden.pop(group, None)
         found = self._groups.pop(group, None)
         self.creators.discard(group)
@@ -70,7 +70,7 @@ class GroupTable(Watched):
         return max(0, self._forbidden.get(group, {}).get(topic, 0))
 
     def set_forbidden(self, group: str, topic: str, bits: int, now_ms: int) -> None:
-        """Raises ``EntryIllegal`` for what the reader of the table's file refuses."""
+        """Raises ``EntryIllegal`` for a group that the reader of the table's file refuses."""
         check_forbidden_entry(group, topic, bits)
         if bits == self.forbidden(group, topic):
             return
@@ -86,6 +86,28 @@ class GroupTable(Watched):
     def forbidden_table(self) -> dict[str, dict[str, int]]:
         """A copy of everything that is forbidden, by group and topic."""
         return {group: dict(topics) for group, topics in self._forbidden.items()}
+
+    def replace(
+        self,
+        groups: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+        data_version: DataVersion,
+    ) -> None:
+        """Hold the rows of another broker's table, in its version; for a slave.
+
+        Raises ``EntryIllegal``, and changes nothing, for settings that the file's reader refuses.
+        """
+        for name, config in groups.items():
+            check_group_entry(name, config)
+        for group, topics in forbidden.items():
+            for topic, bits in topics.items():
+                check_forbidden_entry(group, topic, bits)
+        self._groups.clear()
+        self._groups.update(groups)
+        self._forbidden = {group: dict(topics) for group, topics in forbidden.items() if topics}
+        self.creators.keep(self._groups)
+        self.data_version = data_version
+        self.moved()
 
     def page(
         self, known: DataVersion | None, start: int, count: int

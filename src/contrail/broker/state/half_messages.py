@@ -1,4 +1,4 @@
-"""Half messages: what a transactional send is stored as until its fate is known."""
+"""Half messages: the form in which a transactional send is stored until its fate is known."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from contrail.broker.state.pull_plan import PullPlan
-from contrail.kernels.frame_scan import Item
 from contrail.protocol.command import Request
+from contrail.protocol.frames import PullFrame
 from contrail.wire.peer import Peer
 
-# Deadlines are rounded up to this: a pull ends at most so much later than its client asked for,
+# Deadlines are rounded up to this: a pull ends at most this much later than its client asked for,
 # and all pulls that end together are found by one look.
 DEADLINE_GRAIN_MS = 10
 LONG_PULLS_MAX = 4096
@@ -35,7 +35,7 @@ class ParkedPull:
     plan: PullPlan
     scanned_to: int
     deadline_ms: int
-    fast: Item | None = None
+    fast: PullFrame | None = None
     is_long: bool = False
 
 
@@ -46,7 +46,7 @@ class ParkedPulls:
         # The inner dictionaries are ordered sets: a pull leaves in one step, however many wait.
         self._queues: dict[tuple[bytes, int], dict[ParkedPull, None]] = {}
         self._ending: dict[int, dict[ParkedPull, None]] = {}
-        # The keys of ``_ending``, each once.
+        # The keys of ``_ending``, as a heap without repeats.
         self._ends_ms: list[int] = []
         self._per_peer: Counter[Peer] = Counter()
         self._count = 0
@@ -95,7 +95,7 @@ class ParkedPulls:
             del self._queues[key]
         ending = self._ending.get(_end_ms(pull))
         if ending is not None:
-            # ``expire`` may have told of it before it was taken.
+            # ``expire`` may have returned the pull before it was taken.
             ending.pop(pull, None)
         self._count -= 1
         self._long_count -= pull.is_long
@@ -110,7 +110,7 @@ class ParkedPulls:
 
     @property
     def by_queue(self) -> dict[tuple[bytes, int], dict[ParkedPull, None]]:
-        """By topic and queue id, live: who tells of arrivals looks here whether anybody waits."""
+        """By topic and queue id, live: the source of arrivals looks here whether any pull waits."""
         return self._queues
 
     def waiting_at(self, topic: bytes, queue_id: int) -> Collection[ParkedPull]:
@@ -125,7 +125,7 @@ class ParkedPulls:
         return self._ends_ms[0] if self._ends_ms else None
 
     def expire(self, elapsed_ms: int) -> list[ParkedPull]:
-        """The pulls whose time is over, each told of once; they are held until they are taken."""
+        """The pulls whose time is over, each returned once; they are held until they are taken."""
         overdue: list[ParkedPull] = []
         while (end_ms := self.next_end_ms) is not None and end_ms <= elapsed_ms:
             overdue += self._ending.pop(heappop(self._ends_ms))

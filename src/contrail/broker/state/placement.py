@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from contrail.errors import RequestRejected
+from contrail.model.delay_levels import TIMER_DELAY_S_MAX
 from contrail.model.message import MessageDraft
 from contrail.model.properties import (
     DELAY,
@@ -32,18 +33,27 @@ _I64_MIN = -(1 << 63)
 
 
 class TimerRules(NamedTuple):
-    """What timers may ask for."""
+    """The bounds of timers."""
 
     enabled: bool = True
     precision_ms: int = 1000
-    delay_s_max: int = 259_200
+    delay_s_max: int = TIMER_DELAY_S_MAX
+
+    @property
+    def delay_ms_max(self) -> int:
+        return self.delay_s_max * 1000
+
+    @property
+    def delay_limit(self) -> str:
+        """The longest delay and its setting, for remarks."""
+        return f"{self.delay_s_max} s (timerMaxDelaySec)"
 
 
 def delay_level(properties: dict[str, str]) -> int:
     """The level a message asks for; 0 for none.
 
     Raises:
-        RequestRejected: what it asks for is no number; delivered at once would be wrong.
+        RequestRejected: its time is no number; to deliver it now would be wrong.
     """
     text = properties.get(DELAY)
     if text is None:
@@ -100,10 +110,9 @@ def place(
         if TIMER_DEL_UNIQKEY in properties:
             raise _illegal("the message to be cancelled was due already")
         return draft
-    if deliver_ms - now_ms > timers.delay_s_max * 1000:
+    if deliver_ms - now_ms > timers.delay_ms_max:
         raise _illegal(
-            f"a delay of {deliver_ms - now_ms} ms is above the limit of "
-            f"{timers.delay_s_max} s (timerMaxDelaySec)"
+            f"a delay of {deliver_ms - now_ms} ms is above the limit of {timers.delay_limit}"
         )
     properties[TIMER_OUT_MS] = str(slot_time_ms(deliver_ms, timers.precision_ms))
     return _moved(draft, properties, TIMER_TOPIC, 0)

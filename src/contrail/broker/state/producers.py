@@ -1,4 +1,4 @@
-"""Which clients produce for which groups."""
+"""The connected clients of each producer group."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ProducerTable:
         return next(reversed(self._channels_of.get(client_id, {}).values()), None)
 
     def has_room(self, group: str, channel: ClientChannel) -> bool:
-        """Whether a connection may stand for one more group, or does so for this one already."""
+        """Whether a connection may stand for one more group, or stands for this one already."""
         if channel.peer in self._groups.get(group, ()):
             return True
         if len(group) > PRODUCER_GROUP_LENGTH_MAX or self.shares.room(channel.owner) <= 0:

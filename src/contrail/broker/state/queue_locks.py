@@ -1,4 +1,4 @@
-"""Which client of a group consumes a queue in order, until it stops saying so.
+"""Locks of queues: one client of a group consumes a queue in order while it renews its lock.
 
 A lock ends a time after its last renewal:
 
@@ -9,9 +9,9 @@ A lock ends a time after its last renewal:
     is gone                                                 30 s, or what it has announced
     ======================================================  =============================
 
-A connection that is closed does not end a lock by itself: Java clients close a socket after a
+A closed connection alone does not end a lock: Java clients close a socket after a
 timeout and go on handling until 30 s after their last renewal. A client that stops sooner says so
-in its heartbeats. What it said when it renewed a lock counts for that lock, so that no later word
+in its heartbeats. Its announcement at the renewal of a lock counts for that lock, so no later word
 ends the lock sooner than its client stops.
 """
 
@@ -58,7 +58,7 @@ class _Lock:
     owner: str
     # How long it lasts after a renewal once its client is gone.
     goes_on_ms: int
-    # Another one each time the lock is given to a client that did not have it.
+    # A new number each time the lock goes to another client.
     grant: int
 
     def expired(self, now_ms: int, *, is_gone: bool) -> bool:
@@ -124,7 +124,7 @@ class QueueLocks:
         lock = locks.get(queue)
         if lock is not None and lock.client_id == client_id:
             lock.refreshed_ms = now_ms
-            # A client that has not sent its heartbeat over a new connection is what it was.
+            # A client that has not sent its heartbeat over a new connection is the same client.
             lock.goes_on_ms = goes_on_ms or lock.goes_on_ms
             return True
         if lock is not None:
@@ -134,7 +134,7 @@ class QueueLocks:
         if self.shares.room(owner) <= 0:
             return False
         self.shares.add(owner)
-        # Times keep apart what is granted before and after a restart.
+        # Times tell locks granted before a restart from those after it.
         self._last_grant = max(now_ms, self._last_grant + 1)
         locks[queue] = _Lock(
             client_id, now_ms, owner, goes_on_ms or GONE_AFTER_MS, self._last_grant
@@ -197,7 +197,7 @@ class QueueLocks:
         return connected is not None and any(lock.client_id not in connected for lock in locks)
 
     def _expire_group(self, group: str, now_ms: int) -> int:
-        """All of a group at once: its members are looked up once, not for every lock."""
+        """All locks of a group together: its members are looked up once, not for every lock."""
         locks, connected = self._groups.get(group, {}), self._connected(group)
         overdue = [
             queue

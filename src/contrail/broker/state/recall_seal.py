@@ -1,8 +1,8 @@
-"""Which recall handles this broker has given: those that carry its seal.
+"""Recall handles of this broker: each carries its seal.
 
 Apache's handle is five words that everybody can put together, and two messages of one key in one
 slot have the same five. A sixth, behind Apache's five, is a nonce, which the waiting message
-carries too, and the HMAC of all that under a key of the folder; Apache's clients and brokers pass
+carries too, and the HMAC of all these under a key of the folder; Apache's clients and brokers pass
 it on, or over it.
 """
 

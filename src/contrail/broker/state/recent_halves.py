@@ -1,7 +1,7 @@
 """Half messages that were stored a moment ago, so that their ends need not read them back.
 
-Most transactions are ended within milliseconds. What is kept here is what was handed to the log;
-whoever asks for anything else reads the log.
+Most transactions are ended within milliseconds. This keeps halves as they were handed to the log;
+a request for any other half reads the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COUNT_MAX = 4096
 _BYTES_MAX = 8 << 20
 _HOST_BITS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _V4_BYTES, _V6_BYTES = 8, 20
-# The store drops a sender's own checksum: what holds this word may be stored otherwise.
+# The store drops a sender's own checksum: a half that holds this word may be stored otherwise.
 _CRC_WORD = CRC32.encode()
 
 _Kept = tuple[MessageDraft, int, int, int]

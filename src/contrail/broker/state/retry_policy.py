@@ -1,7 +1,7 @@
-"""What becomes of a message that a consumer sent back: it is tried again later, or given up.
+"""The fate of a message that a consumer sent back: it is tried again later, or given up.
 
-The original stays where it is. What is stored anew is a copy in the group's retry topic, which
-waits at a delay level first, or a copy in the group's dead letters, which does not wait.
+The original stays where it is. A copy is stored in the group's retry topic, where it
+waits at a delay level first, or in the group's dead letters, where it does not wait.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ def reconsume_count_max(
     return group.retry_count_max
 
 
+def is_given_up(retry_number: int, count_max: int) -> bool:
+    """Whether a message goes to the dead letters instead of being tried for this time again."""
+    return retry_number > count_max
+
+
 def plan_retry(
     message: StoredMessage,
     policy: GroupRetryPolicy,
@@ -50,7 +55,7 @@ def plan_retry(
     delay_table: Sequence[int],
 ) -> int | None:
     """The delay level at which the message waits for its next try; None when it is given up."""
-    if requested_level < 0 or message.reconsume_times >= count_max:
+    if requested_level < 0 or is_given_up(message.reconsume_times + 1, count_max):
         return None
     return requested_level or retry_level(policy, message.reconsume_times, delay_table)
 
@@ -58,7 +63,7 @@ def plan_retry(
 def retry_level(policy: GroupRetryPolicy, reconsume_times: int, delay_table: Sequence[int]) -> int:
     """The level of a retry for which the consumer asks no level of its own.
 
-    A group with a policy gets the shortest level that is not shorter than what the policy says,
+    A group with a policy gets the shortest level that is not shorter than the policy's delay,
     or else the longest there is.
     """
     failed_before = max(reconsume_times, 0)
@@ -102,7 +107,7 @@ def retry_properties(message: StoredMessage, level: int) -> dict[str, str]:
 def is_hidden(message: StoredMessage) -> bool:
     """Whether no consumer can have got this message as it stands in the log.
 
-    What waits in the broker's own topics is not to be had early, and a whole batch is handed out
+    Messages in the broker's own topics are not to be had early, and a whole batch is handed out
     in pieces.
     """
     return (

@@ -24,12 +24,12 @@ class Changeable(NamedTuple):
     field: str
     lowest: int = 0
     highest: int | None = None
-    # The value that lets clients do least, of a setting that says what they may do.
+    # The value that lets clients do least, of a setting that gives clients rights.
     closed: str | None = None
 
 
 # By RocketMQ's property name. Nothing that names a path, address, port, class or command may ever
-# stand here: a remote request must not steer where the broker writes or what it connects to.
+# stand here: a remote request must not steer where the broker writes or connects to.
 CHANGEABLE: Mapping[str, Changeable] = {
     "brokerPermission": Changeable("permission", 0, 7, closed="0"),
     "autoCreateTopicEnable": Changeable("auto_create_topic", closed="false"),
@@ -45,6 +45,7 @@ CHANGEABLE: Mapping[str, Changeable] = {
     "enablePropertyFilter": Changeable("property_filter"),
     "filterSupportRetry": Changeable("filter_support_retry"),
     "litePullMessageEnable": Changeable("lite_pull_enabled", closed="false"),
+    "slaveReadEnable": Changeable("slave_read_enabled", closed="false"),
     "longPollingEnable": Changeable("long_polling"),
     "shortPollingTimeMills": Changeable("short_polling_ms", 1, 60_000),
     "notifyConsumerIdsChangedEnable": Changeable("notify_consumer_ids_changed"),
@@ -111,7 +112,7 @@ class RuntimeSettings(Watched):
     def checked(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The texts that a file keeps of ``properties``; raises as ``change``, and changes nothing.
 
-        They are our own: what a request wrote around a number must not reach the file.
+        They are our own: text that a request wrote around a number must not reach the file.
         """
         return self._plan(properties)[1]
 

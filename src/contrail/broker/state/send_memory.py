@@ -1,11 +1,11 @@
-"""Which messages a topic has taken of late, by their unique keys.
+"""The messages that a topic stored lately, by their unique keys.
 
 A producer that got no answer sends again. A topic that de-duplicates remembers where the message
-went the first time, for a while and for so many keys, and gives that answer once more.
+went the first time, for a while and for a number of keys, and gives that answer once more.
 
-A million keys are usual, so they live in columns of integers, 68 bytes each: a key is kept as a
-128-bit digest (two different keys with the same digest do not occur), and found by linear hashing,
-whose table grows by one bucket at a time: no send waits for a table that doubles.
+A million keys are common, so a memory keeps them in columns of integers, 68 bytes each: a key is
+kept as a 128-bit digest (two different keys with the same digest do not occur), and found by linear
+hashing, whose table grows by one bucket at a time: no send waits for a table that doubles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from contrail.broker.state.attributes import (
     is_whole_number,
 )
 
-# What one call may drop, so that none takes long; two would do to keep up.
+# How many keys one call may drop, so that none takes long; two would do to keep up.
 _DROP_COUNT_MAX = 8
 _NONE = -1
 _DIGEST_BYTES = 16
@@ -52,7 +52,7 @@ class Window(NamedTuple):
 
 
 def _bounded(text: str | None, default: int, maximum: int) -> int:
-    """A table that was edited by hand may hold anything: what is no number is the default."""
+    """A table edited by hand may hold anything: a value that is no number is the default."""
     return int(text) if text is not None and is_whole_number(text, maximum) else default
 
 
@@ -96,7 +96,7 @@ class SendMemory:
 
     @property
     def byte_count(self) -> int:
-        """What the columns take."""
+        """The bytes of the columns."""
         return sum(len(column) * column.itemsize for column in (*self._columns(), self._buckets))
 
     def find(self, key: bytes, now_ms: int) -> FirstSend | None:
@@ -122,7 +122,7 @@ class SendMemory:
         self._link(slot, older=self._newest, newer=_NONE)
 
     def remember_older(self, key: bytes, first: FirstSend) -> None:
-        """Note a key that was stored before all that are known; of one key the newest counts."""
+        """Note a key that was stored before all known ones; of one key the newest counts."""
         high, low = _digest(key)
         if self.is_full or self._slot_of(high, low) != _NONE:
             return
@@ -247,7 +247,7 @@ class SendMemory:
 
 
 class Claim(NamedTuple):
-    """What a send to a topic that de-duplicates is known by, before and after it is stored."""
+    """The key of a send to a topic that de-duplicates, before and after it is stored."""
 
     topic: str
     memory: SendMemory
@@ -256,7 +256,7 @@ class Claim(NamedTuple):
 
     @property
     def name(self) -> tuple[str, bytes]:
-        """What no other message of the broker has."""
+        """A key that no other message of the broker has."""
         return (self.topic, self.key)
 
 

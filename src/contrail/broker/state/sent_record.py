@@ -1,6 +1,6 @@
-"""The few fields of a stored record that say what was sent, and where it went.
+"""The few fields of a stored record that identify a send, and its place.
 
-Reading a memory of sends back goes through a million records before the broker serves anybody, so
+Reading a memory of sends back goes through a million records before the broker serves requests, so
 it does not take them apart whole; ``contrail.model.record`` has the table of all fields.
 """
 

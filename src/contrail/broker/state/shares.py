@@ -1,4 +1,4 @@
-"""How much of a bounded table each address uses: one of them must not use up what is for all."""
+"""How much of a bounded table each address uses: one address must not use up all of it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which stored messages the broker has to trace itself: those whose producers send no traces.
+"""Finds the stored messages that the broker traces, because their producers send no traces.
 
 A client that traces says so by the group that it sends its traces under, up to five seconds after
-its first message. So the messages of a producer that was not seen before are held a little longer
-than that; afterwards they go out as they come. A producer is a group on one host.
+its first message. The messages of a producer that is new here are held a little longer than that;
+later ones are traced as they come. A producer is a group on one host.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 HOLD_MS = 6_000
-# A producer that has been quiet for so long, in messages or in traces, is looked at afresh.
+# A producer that has been quiet for this time, in messages or in traces, is looked at afresh.
 FORGET_MS = 600_000
 WAITING_MAX = 20_000
 PRODUCERS_MAX = 10_000
@@ -23,7 +23,7 @@ TRACE_GROUP_START = b"_INNER_TRACE_PRODUCER"
 
 
 class StoredSend(NamedTuple):
-    """What a trace is made of."""
+    """The fields that a trace is made of."""
 
     group: bytes
     topic: bytes
@@ -82,7 +82,7 @@ class SilentProducers:
             producer.sent_ms = producer.traced_ms = now_ms
 
     def take(self, now_ms: int, count_max: int, *, is_last: bool = False) -> list[StoredSend]:
-        """At most so many that are to be traced now; at the end nothing is held any longer."""
+        """At most ``count_max`` messages to be traced now; at the end no message is held."""
         taken: list[StoredSend] = []
         for _ in range(min(count_max, len(self._waiting))):
             producer = self._producers.get(self._waiting[0].producer)

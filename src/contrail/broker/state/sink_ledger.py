@@ -1,11 +1,11 @@
-"""What sinks have written: the ledger that keeps a row from being stored twice.
+"""The ledger of sinks' rows, which keeps a row from being stored twice.
 
-For each queue and task (sink and partition) the ledger knows the last row that was stored, as
-(batch, number). A task sends its rows to a queue in order, so what is not behind that is a repeat.
+For each queue and task (sink and partition) the ledger has the last row that was stored, as (batch,
+number). A task sends its rows to a queue in order, so a row at or before that one is a repeat.
 
 The messages themselves are the entries. One that came through the sink's own request carries
 ``SINK_MARK`` where RocketMQ keeps the offset of a prepared message, a header field that no client
-can write; so the ledger can be read back from the log, whatever properties others send. A row that
+can write; so the ledger can be read back from the log, with any properties of clients. A row that
 was prepared and committed holds its half message's place there, and the half message has the mark.
 """
 
@@ -38,7 +38,7 @@ SINK_MARK = int.from_bytes(b"CONTSINK", "big")
 SINK_COUNT_MAX = 10_000
 ENTRY_COUNT_MAX = 1_000_000
 STATUS_BYTES_MAX = 64 << 20
-"""What the layouts and decisions of all sinks may take, as they are written."""
+"""The bytes that layouts and decisions of all sinks may take, as they are written."""
 _I64_MAX = (1 << 63) - 1
 _WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 
@@ -53,7 +53,7 @@ NOTHING_YET: Reached = (-1, -1)
 
 
 class SinkRow(NamedTuple):
-    """Which row of which task a message is."""
+    """The task and the number of a sink's row, of which a message was made."""
 
     key: SinkKey
     seq: int
@@ -69,12 +69,12 @@ class SinkMemory:
     reached: dict[Target, Reached] = field(default_factory=dict)
     # How far the log must be durable for all of this to hold.
     appended_end: int = 0
-    # What its status takes.
+    # The bytes of its status.
     byte_count: int = 0
 
 
 class SinkLedger:
-    """The sinks of a broker. ``changed`` is true once it differs from what was last copied."""
+    """The sinks of a broker. ``changed`` is true once it differs from the last copy."""
 
     def __init__(self) -> None:
         self.sinks: dict[str, SinkMemory] = {}
@@ -122,7 +122,7 @@ class SinkLedger:
     ) -> SinkStatus | None:
         """The status after a BEGIN; None if it changes nothing.
 
-        What a batch was begun with first stays: the queues of a topic, and the coordinator.
+        The first beginning of a batch counts: its queues of a topic, and its coordinator.
         """
         status = self.status(sink_id)
         layout, decided = status.layout, status.decided
@@ -206,7 +206,7 @@ class SinkLedger:
     # Forgetting.
 
     def overdue(self, heard_ms_min: int) -> list[str]:
-        """Sinks that were last heard of before this."""
+        """The sinks whose last request came before ``heard_ms_min``."""
         return [one for one, sink in self.sinks.items() if sink.heard_ms < heard_ms_min]
 
     def forget(self, sink_ids: Iterable[str]) -> None:
@@ -279,7 +279,7 @@ def _seq_of(properties: bytes) -> int:
 
 
 def _value(properties: bytes, start: bytes, name: str) -> bytes:
-    """A property's value, found quickly where it stands as usual; empty if there is none."""
+    """A property's value, searched for first where sinks write it; empty if there is none."""
     at = properties.rfind(start)
     if (at > 0 and properties[at - 1] == 2) or at == 0:
         at += len(start)

@@ -1,4 +1,4 @@
-"""What the broker counts, in RocketMQ's items and windows. The hot path only adds numbers.
+"""The broker's counters, in RocketMQ's items and windows. The hot path only adds numbers.
 
 Four groups of figures:
 
@@ -28,8 +28,7 @@ from contrail.kernels.send_tally import (
     TRANSACTION,
     Tally,
     skips_of,
-    tally_batches,
-    tally_plain,
+    tally_rows,
     tally_run,
 )
 from contrail.model.message import MessageDraft
@@ -37,9 +36,8 @@ from contrail.model.properties import SHARDING_KEY
 from contrail.model.topic import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, is_system_topic
 
 if TYPE_CHECKING:
-    from contrail.kernels.batch_sends import Place
-    from contrail.kernels.plain_sends import Chunk
     from contrail.kernels.send_places import QueuePlace
+    from contrail.kernels.send_records import Chunk
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
@@ -53,7 +51,7 @@ BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
 BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
 
 ITEMS_MAX = 250_000
-"""How many keys one stat has; what comes under a new one beyond it is not counted."""
+"""How many keys one stat has; events under a new key beyond it are not counted."""
 RATE_SPANS_S = (10, 60, 600)
 _SECOND_MS = 1000
 _MINUTE_MS = 60 * _SECOND_MS
@@ -75,13 +73,13 @@ _BUCKETS_MS = tuple(accumulate(_STEPS_MS))
 
 _FIFO_MARK = f"{SHARDING_KEY}\x01".encode()
 _FIFO_SKIPS = skips_of(_FIFO_MARK)
-# What waits in a topic of the broker's own is of that topic's kind.
+# Messages waiting in a topic of the broker's own are of that topic's kind.
 _KINDS = {SCHEDULE_TOPIC: DELAY, TIMER_TOPIC: DELAY, HALF_TOPIC: TRANSACTION}
 KIND_NAMES = {NORMAL: "normal", FIFO: "fifo", DELAY: "delay", TRANSACTION: "transaction"}
 
 
 class StatWindow(NamedTuple):
-    """What one item did in a window: in all, per second, and per call."""
+    """The figures of one item in a window: in all, per second, and per call."""
 
     total: int = 0
     per_second: float = 0.0
@@ -196,7 +194,7 @@ class BrokerStats:
         # Where something is counted that came as rows of numbers and is not among the items yet.
         self._unsettled: list[QueuePlace] = []
         # Reads that found something, by topic and group, and those with some that are not among
-        # the items yet. The list is the same for good: who counts often keeps hold of it.
+        # the items yet. The list is the same for good: frequent callers keep hold of it.
         self._gets: dict[tuple[str, str], GetTally] = {}
         self.unsettled_gets: list[GetTally] = []
 
@@ -209,13 +207,13 @@ class BrokerStats:
         run = drafts if isinstance(drafts, list) else list(drafts)
         self._add(tally_run(run, physical_offsets, physical_end, _FIFO_MARK, _FIFO_SKIPS))
 
-    def stored_plain(self, chunks: list[Chunk], byte_count: int) -> None:
-        """Tidy sends were stored that are rows of numbers, in so many bytes.
+    def stored_sends(self, chunks: list[Chunk], byte_count: int) -> None:
+        """Count stored sends that are rows of numbers, of ``byte_count`` bytes.
 
         A run may be of as many topics as it has messages. The items of its topics are brought up
         to date when somebody looks at them, which is far less often than once a run.
         """
-        self._put.total += tally_plain(chunks, self._unsettled)
+        self._put.total += tally_rows(chunks, self._unsettled)
         self.put_byte_count += byte_count
 
     def _settle_gets(self) -> None:
@@ -240,12 +238,6 @@ class BrokerStats:
                 if counts[0]:
                     self._count_topic(topic, kind, counts)
         self._unsettled.clear()
-
-    def stored_batches(
-        self, batches: list[MessageDraft], places: list[Place], physical_end: int
-    ) -> None:
-        """Batches were stored, each message at a place of its own."""
-        self._add(tally_batches(batches, places, physical_end))
 
     def _add(self, tally: Tally) -> None:
         for (name, kind), counts in tally.items():
@@ -282,7 +274,7 @@ class BrokerStats:
         tally.byte_count += byte_count
 
     def tally_of(self, names: tuple[str, str]) -> GetTally:
-        """Where reads of a group from a topic are counted, for who does so often.
+        """The tally of a group's reads from a topic, for frequent callers.
 
         The first one counted joins ``unsettled_gets``.
         """

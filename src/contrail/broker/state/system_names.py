@@ -1,8 +1,8 @@
-"""Which topics and consumer groups are the broker's own, and which data requests may name them.
+"""The topics and consumer groups of the broker itself, and the data requests that may name them.
 
 A topic of the system is closed unless clients must reach it: no data request reads it, and only
-brokers of the cluster write to it. A group of the system is closed to every data request. Whatever
-admits a data request asks here: ``SendAdmission`` and ``PullAdmission`` before a topic or a pull
+brokers of the cluster write to it. A group of the system is closed to every data request. Every
+admission of data requests asks here: ``SendAdmission`` and ``PullAdmission`` before a topic or pull
 becomes known to a fast way, ``handlers.system_guard`` for requests that name topics and groups in
 their header, and the handlers of requests that name them in a body or by a record.
 

@@ -11,7 +11,7 @@ from contrail.protocol.json_style import encode_body
 
 
 class TimerTotals:
-    """What happened since the start, by topic; nothing of it is written down."""
+    """Timers' events since the start, by topic; none of them is written down."""
 
     def __init__(self) -> None:
         self.enqueued: Counter[bytes] = Counter()
@@ -20,7 +20,7 @@ class TimerTotals:
         self.delays: dict[bytes, list[int]] = {}
 
     def took_in(self, topic: bytes, delay_ms: int | None) -> None:
-        """A message came; ``delay_ms`` is what it asked for, None when it was rolled on."""
+        """A message came; it asked for ``delay_ms``, None when it was rolled on."""
         self.enqueued[topic] += 1
         if delay_ms is None:
             return

@@ -1,4 +1,4 @@
-"""What a record of the timer topic asks for, and what becomes of it when its time has come.
+"""The wishes of a record of the timer topic, and its delivery when its time has come.
 
 ``TIMER_OUT_MS`` is the slot it waits in; the time to the millisecond is said by the property the
 producer set. Relative ones count from when the record was stored. A record that was rolled on was
@@ -80,7 +80,7 @@ class TimerRecord(NamedTuple):
 
     @classmethod
     def read(cls, data: bytes) -> Self:
-        """What the record says.
+        """The facts of the record.
 
         Raises:
             MessageIllegal: it says neither when nor where, or is no record.
@@ -101,7 +101,7 @@ class TimerRecord(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """What a deletion of this message, and of all others with its key, names in full."""
+        """The full name in a deletion of this message, and of all others with its key."""
         return self.topic + b"+" + self.unique_key
 
     @property
@@ -135,7 +135,7 @@ class TimerRecord(NamedTuple):
 
 
 def as_delivered(record: TimerRecord, enqueued_ms: int) -> MessageDraft:
-    """What is stored when its time has come; ``stamped`` adds when that was.
+    """The message to store when its time has come; ``stamped`` adds when that was.
 
     Raises:
         MessageIllegal: it does not say where it belongs, or belongs nowhere.
@@ -150,7 +150,7 @@ def as_delivered(record: TimerRecord, enqueued_ms: int) -> MessageDraft:
 
 
 def as_rolled(record: TimerRecord, deliver_ms: int, enqueued_ms: int) -> MessageDraft:
-    """What is stored when it must wait on: itself, with its time and how often it has waited."""
+    """The message to store when it must wait on: itself, with its time and count of rounds."""
     properties = _enqueued(record.raw_properties, enqueued_ms)
     properties = put_property(properties, TIMER_DELIVER_MS, str(deliver_ms))
     rolls = (record.roll_count or 0) + 1
@@ -159,7 +159,7 @@ def as_rolled(record: TimerRecord, deliver_ms: int, enqueued_ms: int) -> Message
 
 
 def as_it_was(record: TimerRecord, draft: MessageDraft) -> MessageDraft:
-    """``draft`` without what delivery adds, for properties that have no room left for it."""
+    """``draft`` without the properties of delivery, for one that has no room left for them."""
     is_rolled = draft.topic == _TIMER_TOPIC
     return draft._replace(properties=record.raw_properties if is_rolled else _without_nonce(record))
 
@@ -180,7 +180,7 @@ def _without_nonce(record: TimerRecord) -> bytes:
 
 
 def _enqueued(raw: bytes, enqueued_ms: int) -> bytes:
-    """The properties without what an earlier round left, ready for pairs to be added."""
+    """The properties without those of an earlier round, ready for pairs to be added."""
     if _CRC_NAME in raw:
         raw = remove_property(raw, CRC32)
     if _ENQUEUE_NAME in raw:

@@ -1,4 +1,4 @@
-"""Which timed messages wait for which slot: the truth while the broker runs.
+"""The timed messages that wait, by slot: the truth while the broker runs.
 
 A slot is one unit of ``timerPrecisionMs``. Rows of slots further away lie unsorted in buckets of
 64 slots, 24 bytes each; a bucket is dealt out to its slots shortly before its time, a part at a
@@ -19,7 +19,7 @@ _DEAL_ROWS = 4000
 
 FLAG_ROLL = 1
 FLAG_DELETE = 2
-# It was due when it was enqueued.
+# The message was due already when it was enqueued.
 FLAG_DUE = 4
 _FLAG_BITS = 3
 
@@ -82,7 +82,7 @@ class TimerSlots:
         heappush(self._far_order, bucket)
 
     def _put_dealt_aside(self) -> None:
-        """An earlier bucket has come up: what was dealt out of the present one goes its way."""
+        """An earlier bucket has come up: rows dealt out of the present one go their way."""
         rows = self._far[self._far_order[0]]
         del rows[: self._dealt_count * _FAR_WIDTH]
         self._dealt_count = 0
@@ -102,7 +102,7 @@ class TimerSlots:
     def take(self, until_ms: int, count_max: int) -> tuple[int, list[Waiting]] | None:
         """Up to ``count_max`` rows of the earliest slot that begins by ``until_ms``.
 
-        Those of a slot come in the order of enqueueing: what a deletion is for is known before.
+        Messages of a slot come in the order of enqueueing: a deletion's target is known before.
         None when nothing is that near, or its bucket is still being dealt out.
         """
         self._deal(until_ms // self._bucket_ms + 1)
@@ -144,7 +144,7 @@ class TimerSlots:
             del self._far[heappop(self._far_order)]
             self._dealt_to = max(self._dealt_to, bucket)
 
-    # What it says of itself.
+    # Figures for operators.
 
     @property
     def slot_ms_min(self) -> int | None:

@@ -22,7 +22,7 @@ from contrail.kernels.java_hash import java_hash
 from contrail.model.message import MessageDraft
 from contrail.model.timer_row import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, FiledRow
 
-# What RocketMQ counts timers by, in seconds.
+# RocketMQ's bounds for counting timers, in seconds.
 HORIZONS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 # RocketMQ's wheel covers seven days of seconds and keeps a minute's slots free.
 _WINDOW_SLOTS_MAX = 7 * 86_400 - 60
@@ -31,7 +31,7 @@ _ROLL_AND_DELETE = FLAG_ROLL | FLAG_DELETE
 
 
 class TimerTable:
-    """What waits. All times are milliseconds; slots are multiples of the precision."""
+    """The timers that wait. All times are milliseconds; slots are multiples of the precision."""
 
     def __init__(self, *, precision_ms: int, roll_window_slots: int, due_count_max: int) -> None:
         self.precision_ms = precision_ms
@@ -76,7 +76,7 @@ class TimerTable:
         )
 
     def _rolled(self, slot_ms: int, write_ms: int) -> tuple[int, int]:
-        """The slot to wait in, and the magic: what is too far away waits there to be rolled on."""
+        """The slot to wait in, and the magic: a message too far away waits to be rolled on."""
         unit, window = self.precision_ms, self._window_slots
         beyond_ms = slot_ms - write_ms - window * unit
         if beyond_ms < 0:
@@ -109,7 +109,7 @@ class TimerTable:
             self.slots.add(wake_ms, *waiting)
 
     def delete(self, record: TimerRecord) -> None:
-        """Its target is not to be delivered, wherever the two of them wait."""
+        """Take a deletion in: its target is not to be delivered, wherever the two wait."""
         self.due.delete(self.slot_of(record.out_ms), record.deleted_key, record.topic)
 
     def restore(self, row: FiledRow) -> None:
@@ -128,7 +128,8 @@ class TimerTable:
     def make_ready(
         self, record: TimerRecord, slot_ms: int, waiting: Waiting, *, with_draft: bool = True
     ) -> None:
-        """Its slot is near: put it in the line for delivery, or have it delete its target.
+        """A waiting message's slot is near: put it in the line for delivery, or have it delete its
+        target.
 
         Raises:
             MessageIllegal: it belongs nowhere.
@@ -141,7 +142,7 @@ class TimerTable:
         draft = self.draft_of(record, waiting)
         self.due.add(
             DueTimer(
-                # What is rolled on has no time of its own before its slot's.
+                # A message that is rolled on has no time of its own before its slot's.
                 slot_ms if flags & FLAG_ROLL else record.deliver_ms(self.precision_ms),
                 waiting.physical_offset,
                 slot_ms,
@@ -156,7 +157,7 @@ class TimerTable:
         )
 
     def draft_of(self, record: TimerRecord, waiting: Waiting) -> MessageDraft:
-        """What is stored in the end.
+        """The message that is stored in the end.
 
         Raises:
             MessageIllegal: it belongs nowhere.
@@ -181,7 +182,7 @@ class TimerTable:
     def advance(self, now_ms: int, *, past_deletions: bool = False) -> int:
         """Move the line up to the first slot that is not finished, and return it.
 
-        Deletions that are not forgotten hold it back: the files forget what is below the line, and
+        Deletions that are not forgotten hold it back: the files forget slots below the line, and
         the target of a deletion may outlast the slot of both, if it was rolled on too late.
         """
         line_ms = self.finished_until(now_ms)
@@ -197,12 +198,13 @@ class TimerTable:
         return min(bound for bound in bounds if bound is not None)
 
     def forget_deletions(self, read_ms: int, now_ms: int) -> None:
-        """Nothing whose time is before this can come any more."""
+        """No message whose time is before this can arrive any more."""
         for topic in self.due.forget_deletions(read_ms):
-            # What it was to delete was not there: it has taken one off for nothing.
+            # The deletion's message never arrived: put back the one that the deletion took off the
+            # count.
             self.metrics.add(topic, 1, now_ms)
 
-    # What it says of itself.
+    # Figures for operators.
 
     def counts_by_horizon(self, now_ms: int) -> dict[int, int]:
         """How many are due within each of RocketMQ's horizons but not within the one before."""

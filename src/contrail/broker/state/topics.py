@@ -1,4 +1,4 @@
-"""The broker's topics and the version of their table; who created what is remembered."""
+"""The broker's topics and the version of their table, with the creators of topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TopicTable(Watched):
     ) -> None:
         """``quarantined`` has the permissions of topics whose entries the reader put aside.
 
-        None stands for a permission that cannot be read.
+        ``None`` stands for a permission that cannot be read.
         """
         super().__init__()
         self.quarantined: Mapping[str, int | None] = dict(quarantined or {})
@@ -61,13 +61,27 @@ class TopicTable(Watched):
         self.touch(now_ms)
 
     def delete(self, topic: str, now_ms: int) -> bool:
-        """False when there was no such topic."""
+        """False when there was no topic of this name."""
         if self._topics.pop(topic, None) is None:
             return False
         self.auto_created.discard(topic)
         self.creators.discard(topic)
         self.touch(now_ms)
         return True
+
+    def replace(self, topics: Mapping[str, TopicConfig], data_version: DataVersion) -> None:
+        """Hold the rows of another broker's table, in its version; for a slave.
+
+        Raises ``EntryIllegal``, and changes nothing, for settings that the file's reader refuses.
+        """
+        for name, config in topics.items():
+            check_topic_entry(name, config)
+        self._topics.clear()
+        self._topics.update(topics)
+        self.auto_created &= self._topics.keys()
+        self.creators.keep(self.auto_created)
+        self.data_version = data_version
+        self.moved()
 
     def touch(self, now_ms: int) -> None:
         """A new version: something changed that the table's readers must learn of."""

@@ -1,4 +1,4 @@
-"""How transactions ended since the start, by topic: what metrics show of them."""
+"""How transactions ended since the start, by topic, for metrics."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A half message waits in queue 0 of the half topic. An *op record* in queue 0 of the op topic says
 that half messages wait no longer: its body lists their queue offsets, each followed by a comma,
-and its tag is ``d``. That is all RocketMQ reads of it. A property of our own says for each of the
-offsets, by one letter, what became of the message, so that a restart knows it too.
+and its tag is ``d``. RocketMQ reads nothing else in an op record. A property of our own says for
+each of the offsets, by one letter, the fate of the message, so that a restart knows it too.
 
 A copy that is put back to the half queue keeps everything that makes the message itself: its
 unique key, producer group, topic, birth time and birth host. These are the message's identity.
@@ -56,20 +56,22 @@ FATES = "CONTRAIL_FATES"
 FIRST_STORED = "CONTRAIL_FIRST_STORED_MS"
 # RocketMQ's transactionOpMsgMaxSize: a longer list of offsets goes on in another record.
 OP_BODY_BYTES_MAX = 4096
-# What a commit leaves out: where the message was going, and a checksum that was another record's.
+# Properties that a commit leaves out: the message's destination, and another record's checksum.
 _REMEMBERED = (REAL_TOPIC, REAL_QID, FIRST_STORED, CRC32)
 _LONG = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Fate(Enum):
-    """What became of a half message; the letters stand in op records."""
+    """The fate of a half message; the letters stand in op records."""
 
     COMMITTED = "c"
     ROLLED_BACK = "r"
     GIVEN_UP = "x"
-    """Asked about too often or for too long; it is in the exhausted topic."""
+    """Asked about too often or for too long; the message is in the exhausted topic."""
     SUPERSEDED = "s"
     """A later copy stands for it."""
+    ESCAPED = "e"
+    """A slave that acted as master handed it to another broker, where it goes on."""
     DECIDED = "?"
     """Another broker's op record, which does not say how it was decided."""
 
@@ -78,12 +80,13 @@ FATE_WORDS = {
     Fate.COMMITTED: "committed",
     Fate.ROLLED_BACK: "rolled back",
     Fate.GIVEN_UP: f"given up and moved to {TRANSACTION_EXHAUSTED_TOPIC}",
+    Fate.ESCAPED: "handed to another broker while the master was away",
     Fate.DECIDED: "decided",
 }
 
 Identity = tuple[str, str, str, int, bytes]
 Mark = tuple[int, Fate]
-"""The queue offset of a half message, and what became of it."""
+"""The queue offset of a half message, and its fate."""
 
 
 @dataclass(slots=True, eq=False)
@@ -102,9 +105,10 @@ class Half:
     stored_ms: int
     checks: int
     immunity_ms: int | None
-    # It began before what was read: an earlier copy of it may be named.
+    # The transaction began before the first record that was read: a request may name an earlier
+    # copy.
     begins_unseen: bool
-    # When it was first stored; of another broker's copy only its own time is known.
+    # When the first copy was stored; of another broker's copy only its own time is known.
     since_ms: int
     superseded: list[int] = field(default_factory=list)
     # Kept by the schedule of checks; below 0 while there is no time for the next one.
@@ -168,7 +172,7 @@ def identity_of(message: StoredMessage) -> Identity:
 
 
 def is_copy(message: StoredMessage) -> bool:
-    """Whether a record may be a copy that was put back: every such copy is marked."""
+    """Whether a record may be a copy that was put back: every copy of that kind is marked."""
     properties = message.properties
     return TRANSACTION_CHECK_TIMES in properties or TRAN_PREPARED_QUEUE_OFFSET in properties
 
@@ -183,7 +187,7 @@ def immunity_ms(message: StoredMessage) -> int | None:
 
 
 def op_drafts(marks: Sequence[Mark], *, now_ms: int, store_host: bytes) -> list[MessageDraft]:
-    """The records that say what became of half messages."""
+    """The records that name the fates of half messages."""
     return [_op_draft(part, now_ms, store_host) for part in _op_parts(marks)]
 
 
@@ -232,11 +236,11 @@ def _fate(letter: str) -> Fate:
         return Fate.DECIDED
 
 
-# What is made from a half message.
+# Messages made from a half message.
 
 
 def commit_draft(message: StoredMessage, half: Half) -> MessageDraft:
-    """The message as consumers get it, without what the half message had to remember.
+    """The message as consumers get it, without the properties that only a half message has.
 
     Raises:
         ValueError: the record does not say where the message was going, or nobody may send there.

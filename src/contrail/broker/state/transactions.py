@@ -1,7 +1,7 @@
 """The open transactions: which half messages still wait for their fate.
 
 A half message is one transaction, however many copies of it were put back to the half queue. The
-newest copy stands for it; whoever names an older one means the same transaction. A transaction is
+newest copy stands for it; a request that names an older one means the same transaction. It is
 *open* until a fate is given to it (``Fate``), and the first fate is the only one.
 
 Queue offsets below ``next_queue_offset`` have been read. An end may arrive for one that has not:
@@ -27,7 +27,7 @@ from contrail.broker.state.transaction_records import (
 )
 from contrail.model.message import StoredMessage
 
-# So many decided half messages are remembered, to answer a fate that is told again.
+# The number of decided half messages that are remembered, to answer a repeated end.
 FATES_MAX = 200_000
 
 
@@ -109,7 +109,7 @@ class OpenTransactions:
         self.next_queue_offset = queue_offset
 
     def pass_known(self, queue_offset_max: int) -> None:
-        """Pass over what was taken in, or even decided, before the reading came to it."""
+        """Pass over halves that were taken in, or even decided, before the reading came to them."""
         # As ``needs`` and ``pass_to`` for each: nearly all half messages are passed here.
         open_ones, done_ahead = self._open, self._done_ahead
         queue_offset = self.next_queue_offset
@@ -181,11 +181,11 @@ class OpenTransactions:
         )
 
     def same(self, message: StoredMessage) -> Half | None:
-        """An open transaction with a message's identity, whatever topic the record is of."""
+        """An open transaction with a message's identity, of a record in any topic."""
         return next(iter(self._by_identity.get(identity_of(message), ())), None)
 
     def fate_of(self, queue_offset: int) -> Fate | None:
-        """What became of a half message, if it is still remembered."""
+        """The fate of a half message, if it is still remembered."""
         return self._fates.get(queue_offset)
 
     def move(
@@ -214,12 +214,12 @@ class OpenTransactions:
             self._remember(queue_offset, fate)
 
     def _retire(self, half: Half) -> None:
-        """The newest copy is that no more."""
+        """The newest copy is superseded."""
         self._leave(half)
         self._remember(half.queue_offset, Fate.SUPERSEDED)
 
     def _leave(self, half: Half) -> None:
-        """The newest copy waits no longer."""
+        """The newest copy has its fate."""
         queue_offset = half.queue_offset
         del self._open[queue_offset]
         half.superseded.append(queue_offset)
@@ -249,7 +249,7 @@ class OpenTransactions:
         for queue_offset, fate in marks:
             self._remember(queue_offset, fate)
 
-    # What has no op record yet.
+    # Decisions that have no op record yet.
 
     def mark(self, queue_offset: int, fate: Fate) -> None:
         """An op record must be written for this: the log shows the fate in another way."""
@@ -280,11 +280,11 @@ class Takeover:
         self._decided: dict[Identity, Fate] = {}
 
     def op(self, marks: Iterable[Mark]) -> None:
-        """What one op record says."""
+        """The facts of one op record."""
         self._marks.update(marks)
 
     def needs(self, queue_offset: int) -> bool:
-        """Whether a record must be read. What we marked ourselves stands for itself."""
+        """Whether a record must be read. Offsets that we marked ourselves stand for themselves."""
         return self._marks.get(queue_offset, Fate.DECIDED) is Fate.DECIDED
 
     def decided_before(self, queue_offset: int) -> list[int]:
@@ -311,7 +311,7 @@ class Takeover:
             table.mark(queue_offset, fate)
 
     def settle(self, half: Half | None, fate: Fate) -> None:
-        """Something else than an op record says that a transaction has this fate."""
+        """The log shows this fate of a transaction otherwise than by an op record."""
         if half is not None:
             self._table.mark(half.queue_offset, fate)
             self._table.close(half, fate)

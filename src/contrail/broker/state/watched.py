@@ -1,4 +1,4 @@
-"""Tables that others remember conclusions from: who does is told of every change."""
+"""Tables that others remember conclusions from: watchers are told of every change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How many requests went which way between socket and log.
 
 A field is the kind of request and the way, as metrics and ``contrail broker status`` name them.
-``broker/fast/README.md`` says what each way is. Fields are added to once for many requests
+``broker/fast/README.md`` describes each way. Fields are added to once for many requests
 where these go together.
 """
 
@@ -26,20 +26,13 @@ class Ways:
         "pull_template_held",
         "pull_woken",
         "send_batches",
-        "send_checked",
-        "send_claiming",
-        "send_gathered",
         "send_general",
-        "send_joined",
-        "send_lane",
         "send_rows",
-        "send_tuples",
+        "send_tickless",
     )
 
     def __init__(self) -> None:
-        self.send_lane = self.send_rows = self.send_joined = self.send_gathered = 0
-        self.send_tuples = self.send_batches = self.send_claiming = self.send_checked = 0
-        self.send_general = 0
+        self.send_tickless = self.send_rows = self.send_batches = self.send_general = 0
         self.pull_template = self.pull_template_held = self.pull_known = self.pull_refused = 0
         self.pull_filtered = self.pull_held = self.pull_far = self.pull_woken = 0
         self.pull_general = 0

@@ -1,1 +1,1 @@
-"""What the NameServer decides; no I/O here."""
+"""The NameServer's tables and rules; no I/O here."""

@@ -1,4 +1,4 @@
-"""The KV table: texts by namespace and key, which operators set and brokers are told."""
+"""The KV table: texts by namespace and key; operators set them, brokers receive them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ ENTRY_COUNT_MAX = 10_000
 
 
 Planned = tuple[tuple[str, str], str | None]
-"""Namespace and key, and the value they will have; None for none."""
+"""Namespace, key and planned value; None if the key will be deleted."""
 
 
 class KvTable:
-    """Namespaces stay once they were made, also when their last key is deleted."""
+    """Texts by namespace and key. A namespace stays when its last key is deleted."""
 
     def __init__(self, namespaces: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self._namespaces = {name: dict(table) for name, table in (namespaces or {}).items()}
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Take a value; raises as ``check_put``."""
+        """Set a value; raises as ``check_put``."""
         self.check_put(namespace, key, value)
         self._namespaces.setdefault(namespace, {})[key] = value
 
     def check_put(self, namespace: str, key: str, value: str, *, planned_count: int = 0) -> None:
-        """Refuse what ``put`` would not take while ``planned_count`` others are on their way.
+        """Refuse a value that ``put`` would refuse after ``planned_count`` more entries.
 
         Raises:
             RequestRejected: the table is full, or the reader of its file would refuse the entry.
@@ -53,15 +53,15 @@ class KvTable:
         self._namespaces.get(namespace, {}).pop(key, None)
 
     def namespace(self, name: str) -> Mapping[str, str] | None:
-        """All of one namespace; None when nothing was ever put there."""
+        """All values of one namespace; None if no value was ever put there."""
         return self._namespaces.get(name)
 
     def fill(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
-        """Begin with what was saved."""
+        """Begin with the saved namespaces."""
         self._namespaces = {name: dict(table) for name, table in namespaces.items()}
 
     def encode(self, planned: Iterable[Planned] = ()) -> bytes:
-        """The content of RocketMQ's ``kvConfig.json``, with what is going to be in the table."""
+        """The content of RocketMQ's ``kvConfig.json``, with the planned changes applied."""
         namespaces = {name: dict(table) for name, table in self._namespaces.items()}
         for (namespace, key), value in planned:
             if value is not None:
@@ -72,14 +72,14 @@ class KvTable:
 
 
 class StoredKv(NamedTuple):
-    """What a ``kvConfig.json`` holds: the namespaces, and the entries that break their rule."""
+    """The content of a ``kvConfig.json``: the namespaces, and the entries that break a rule."""
 
     namespaces: dict[str, dict[str, str]]
     refused: Refused = ()
 
 
 def decode_kv(document: bytes) -> StoredKv:
-    """Read a ``kvConfig.json``; raises ``FastJsonError`` for another shape."""
+    """Read a ``kvConfig.json``; raises ``FastJsonError`` if it has another shape."""
     sieve = EntrySieve(Fields(loads(document), "kvConfig.json"))
 
     def read_namespace(name: str, value: JsonValue) -> dict[str, str]:

@@ -1,13 +1,13 @@
-"""The routing tables: clusters, brokers, who is alive, topic queues and queue mappings.
+"""The routing tables: clusters, brokers and their heartbeats, topic queues, queue mappings.
 
 A broker is known by its cluster and address; a broker name groups the master (id 0) and its
-slaves. Only the master's topics count, or those of the smallest slave once brokers said whether
-they allow a slave to act as master. Nothing here is written down: brokers register again every
-half minute, and a NameServer that restarts learns everything anew.
+slaves. Only the master's topics count; if brokers say whether a slave may act as master, those of
+the slave with the smallest id count too. The tables are in memory only: brokers register again
+every half minute, and a restarted NameServer learns its routes from them.
 
-Changes of a broker's topics are generators that yield after each row. Whoever runs them runs one
-of a broker name at a time. Between two steps every topic that the broker had before and has after
-the change is in its routes; a broker that has left is in none, though its rows still go.
+Changes of a broker's topics are generators that yield after each row. The caller runs one change
+of a broker name at a time. Between two steps every topic that the broker has before and after the
+change is in its routes; a broker that has left is in no route, even while its rows are removed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BROKER_COUNT_MAX = 10_000
 
 
 class BrokerKey(NamedTuple):
-    """What identifies one broker process."""
+    """Identifies one broker process."""
 
     cluster: str
     address: str
@@ -49,7 +49,7 @@ class BrokerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One broker's word about itself. ``acting_master`` is None for brokers that predate it."""
+    """One broker's registration. ``acting_master`` is None for brokers of older versions."""
 
     key: BrokerKey
     broker_name: str
@@ -62,16 +62,20 @@ class Registration:
 
 
 class Registered(NamedTuple):
-    """What a registration made of it; slaves learn their master's addresses."""
+    """The outcome of a registration; slaves learn their master's addresses.
+
+    ``displaced`` had the id until now, and is still connected.
+    """
 
     master_address: str | None = None
     ha_address: str | None = None
     is_new: bool = False
     is_ignored: bool = False
+    displaced: str | None = None
 
 
 class Evicted(NamedTuple):
-    """A broker that was forgotten, and the connection it had registered over."""
+    """A broker that was removed, and the connection it had registered over."""
 
     key: BrokerKey
     connection: Peer
@@ -98,12 +102,12 @@ class _Group:
 
 @dataclass(slots=True)
 class _Live:
-    """When a broker was last heard of, and over which connection."""
+    """The time of a broker's last heartbeat, and its connection."""
 
     heard_ms: int
     heartbeat_timeout_ms: int
     data_version: DataVersion | None
-    """That of the topics that were taken in; None until the first registration is done."""
+    """The version of the registered topics; None until the first registration is done."""
     connection: Peer
     ha_address: str
 
@@ -123,10 +127,10 @@ def _rows_at_once(broker_name: str, rows: Iterator[None]) -> None:
 
 
 class RouteTables:
-    """The tables of one NameServer. Connections are kept only to be compared and given back."""
+    """The tables of one NameServer. Connections are only compared and returned to the caller."""
 
     def __init__(self, clean: Callable[[str, Iterator[None]], None] = _rows_at_once) -> None:
-        """``clean`` runs what is to be done, row by row, for the name of a broker that is gone."""
+        """``clean`` runs the removal of rows, one a step, for the name of a broker that left."""
         self._clean = clean
         self.topics = TopicQueues()
         self._clusters: dict[str, set[str]] = {}
@@ -143,10 +147,10 @@ class RouteTables:
         *,
         delete_missing_topics: bool = False,
     ) -> Generator[None, None, Registered]:
-        """Take in a broker's addresses and topics.
+        """Register a broker's addresses and topics.
 
-        A newcomer for an id whose owner has a higher state version is ignored, not refused. A
-        broker that leaves, or loses its connection, between two steps stays out.
+        A broker with an id whose owner has a higher state version is ignored, not refused. A
+        broker that leaves, or loses its connection, between two steps stays out of the routes.
 
         Raises:
             RequestRejected: a single topic came before the broker's first full registration, or
@@ -162,6 +166,7 @@ class RouteTables:
         known_version = self.data_version(registration.key)
         is_changed = is_first or known_version != registration.body.data_version
         is_new = registration.key not in self._live
+        displaced = self._live_owner(group, registration)
         self._enter(group, registration)
         live = self._set_live(registration, connection, now_ms, known_version)
         if self._gives_topics(group, registration):
@@ -170,9 +175,9 @@ class RouteTables:
                 yield
                 if self._live.get(registration.key) is not live:
                     return Registered(is_new=is_new)
-        # Only now: a registration cut short must not count as known.
+        # Set the version last: an interrupted registration must not count as known.
         live.data_version = registration.body.data_version
-        return self._registered(group, registration, is_new)
+        return self._registered(group, registration, is_new)._replace(displaced=displaced)
 
     def register(
         self,
@@ -190,7 +195,7 @@ class RouteTables:
         )
 
     def unregistering(self, key: BrokerKey, broker_name: str) -> Generator[None, None, bool]:
-        """Forget a broker at its own wish; True if it was known."""
+        """Remove a broker that unregisters; True if it was known."""
         was_known, rows = self._leave(key, broker_name)
         yield from rows
         return was_known
@@ -200,7 +205,7 @@ class RouteTables:
         return in_one_go(self.unregistering(key, broker_name))
 
     def _leave(self, key: BrokerKey, broker_name: str) -> tuple[bool, Iterator[None]]:
-        """Out of all routes at once; the rows that are left to go over come with the answer."""
+        """Take a broker out of all routes at once; returns the removal of its rows too."""
         was_live = self._live.pop(key, None) is not None
         self._filter_servers.pop(key, None)
         group = self._groups.get(broker_name)
@@ -218,14 +223,14 @@ class RouteTables:
         return was_live or bool(held), rows
 
     def disconnect(self, connection: Peer) -> list[BrokerKey]:
-        """Forget every broker that registered over ``connection``."""
+        """Remove every broker that registered over ``connection``."""
         gone = [key for key, live in self._live.items() if live.connection is connection]
         for key in gone:
             self._evict(key)
         return gone
 
     def expire(self, now_ms: int) -> list[Evicted]:
-        """Forget every broker that was silent for longer than it had announced."""
+        """Remove every broker that was silent for longer than its announced heartbeat timeout."""
         silent = [
             Evicted(key, live.connection)
             for key, live in self._live.items()
@@ -236,13 +241,13 @@ class RouteTables:
         return silent
 
     def heard(self, key: BrokerKey, now_ms: int) -> None:
-        """Note a sign of life; one from a broker that never registered means nothing."""
+        """Note a heartbeat; that of a broker that never registered has no effect."""
         live = self._live.get(key)
         if live is not None:
             live.heard_ms = now_ms
 
     def data_version(self, key: BrokerKey) -> DataVersion | None:
-        """The version of the topics a broker last registered; None for an unknown one."""
+        """The version of the topics a broker last registered; None for an unknown broker."""
         live = self._live.get(key)
         return None if live is None else live.data_version
 
@@ -256,7 +261,7 @@ class RouteTables:
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or on one cluster's brokers."""
+        """Remove a topic, everywhere or on one cluster's brokers."""
         if cluster:
             self.topics.delete_on(topic, self.broker_names(cluster))
         else:
@@ -281,8 +286,8 @@ class RouteTables:
         return BrokerMemberGroup(cluster, broker_name, addresses)
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Where a topic's queues are; None when no known broker has it."""
-        # The rows of a broker that has left may still be on their way out.
+        """The brokers and queues of a topic; None if no known broker has it."""
+        # Some rows of a broker that has left may not be removed yet.
         queues = tuple(
             item for item in self.topics.of_topic(topic) if item.broker_name in self._groups
         )
@@ -297,7 +302,7 @@ class RouteTables:
         )
 
     def _is_outdated(self, group: _Group, registration: Registration) -> bool:
-        """Whether another address holds this id with a newer state."""
+        """Whether another address has this id with a newer state."""
         owner = group.addresses.get(registration.broker_id)
         if owner is None or owner == registration.key.address:
             return False
@@ -305,10 +310,17 @@ class RouteTables:
         new_version = registration.body.data_version.state_version
         return owner_version is not None and owner_version.state_version > new_version
 
+    def _live_owner(self, group: _Group, registration: Registration) -> str | None:
+        """Another address that has this id and is heard of, if there is one."""
+        owner = group.addresses.get(registration.broker_id)
+        is_other = owner is not None and owner != registration.key.address
+        is_live = is_other and BrokerKey(registration.key.cluster, owner or "") in self._live
+        return owner if is_live else None
+
     def _require_admissible(self, group: _Group, registration: Registration) -> None:
         if registration.broker_id not in group.addresses and len(registration.body.topics) == 1:
-            # Topics are also registered one at a time, right after their creation. Such a
-            # message says nothing about the broker's other topics, so it cannot come first.
+            # Brokers also register single topics, right after their creation. Such a request says
+            # nothing about the broker's other topics, so it cannot be the first registration.
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"broker {registration.broker_name!r} (id {registration.broker_id}) registered a "
@@ -317,7 +329,7 @@ class RouteTables:
         if registration.key not in self._live and len(self._live) >= BROKER_COUNT_MAX:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"this NameServer knows {BROKER_COUNT_MAX} brokers and takes no more",
+                f"this NameServer has {BROKER_COUNT_MAX} brokers and accepts no more",
             )
 
     def _enter(self, group: _Group, registration: Registration) -> None:
@@ -341,7 +353,7 @@ class RouteTables:
         if delete_missing_topics and not body.mappings:
             known = {topic.topic for topic in body.topics.values()}
             yield from self.topics.removing_others(name, known)
-        # A slave that acts as master serves what is stored, but takes nothing new.
+        # A slave that acts as master serves stored messages, but accepts no sends.
         read_only = _is_prime_slave(group, registration) and group.acting_master_enabled
         for topic in body.topics.values():
             if is_changed or not self.topics.has(topic.topic, name):
@@ -407,7 +419,7 @@ class RouteTables:
 def present_acting_masters(route: TopicRouteData) -> TopicRouteData:
     """``route`` with the smallest slave shown as master where a master is missing.
 
-    Only where the brokers allow it and the queues are read-only, so that nobody sends to a slave.
+    Only if the brokers allow it and the queues are read-only, so that no producer sends to a slave.
     """
     read_only = {item.broker_name for item in route.queues if not item.perm & Perm.WRITE}
     return replace(
@@ -420,7 +432,7 @@ def present_acting_masters(route: TopicRouteData) -> TopicRouteData:
 
 
 def keep_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
-    """``route`` without the brokers of other zones; one without a master is kept for reading."""
+    """``route`` without the brokers of other zones; a name without a master is kept for pulls."""
     away = {
         broker.broker_name: broker
         for broker in route.brokers
@@ -450,7 +462,7 @@ def _is_prime_slave(group: _Group, registration: Registration) -> bool:
 
 
 def _drop_other_ids(group: _Group, registration: Registration) -> None:
-    """A broker whose role changed keeps its address: it must not stay listed under its old id."""
+    """Remove the broker's address from other ids: it keeps its address when its role changes."""
     for broker_id, address in list(group.addresses.items()):
         if address == registration.key.address and broker_id != registration.broker_id:
             del group.addresses[broker_id]

@@ -1,4 +1,4 @@
-"""The NameServer's settings as they are now: a closed list may be changed while it runs."""
+"""The NameServer's current settings: a closed list may be changed while it runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contrail.errors import ConfigError, RequestRejected
 from contrail.nameserver.config import NameServerConfig
 from contrail.protocol.codes import ResponseCode
 
-# By RocketMQ's property name. Nothing that names a path, address, port, class or command may ever
-# stand here: a remote request must not steer where the server writes or who may talk to it.
+# By RocketMQ's property name. No path, address, port, class or command may ever be listed here: a
+# remote request must not set where the server writes or which peers may connect.
 CHANGEABLE = frozenset(
     {
         "orderMessageEnable",
@@ -75,12 +75,12 @@ class RuntimeSettings:
         return {name: (old[name], new[name]) for name in properties}
 
     def checked(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The texts that a file keeps of ``properties``; raises as ``change``, changes nothing."""
+        """The texts of ``properties`` for the settings file; raises as ``change``."""
         new = self._plan(properties).to_properties()
         return {name: new[name] for name in properties}
 
     def _plan(self, properties: Mapping[str, str]) -> NameServerConfig:
-        # A key that might steer files or connections is named first, whatever stands beside it.
+        # Refuse names of files and connections first, whatever other names the request has.
         for name in sorted(properties, key=lambda name: not _is_shielded(name)):
             _require_changeable(name)
         try:
@@ -105,7 +105,7 @@ def _require_changeable(name: str) -> None:
 
 
 def _is_shielded(name: str) -> bool:
-    """Whether a name may only be set at start: ours that are fixed, and all that sound unsafe."""
+    """Whether a setting may only be set at start: the fixed ones, and names that sound unsafe."""
     if name in CHANGEABLE:
         return False
     words = {word.lower() for word in _WORD.findall(name)}

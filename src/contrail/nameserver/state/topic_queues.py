@@ -1,8 +1,7 @@
-"""Which brokers have queues of which topic: the topic-queue table.
+"""The topic-queue table: the brokers with queues of each topic.
 
-Work over the whole table comes as a generator too, which yields after each row: the NameServer
-serves requests between two slices of it. Rows that are put or deleted meanwhile are looked at as
-they are when their turn comes.
+Methods that walk the whole table are generators that yield after each row: the NameServer serves
+requests between two slices. A walk sees each row as it is when it reaches it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contrail.protocol.bodies.routes import QueueData
 
 
 class TopicQueues:
-    """``QueueData`` by topic and broker name; a topic without any broker is gone."""
+    """``QueueData`` by topic and broker name; a topic without any broker is removed."""
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[str, QueueData]] = {}
@@ -32,7 +31,7 @@ class TopicQueues:
         return broker_name in self._topics.get(topic, ())
 
     def of_topic(self, topic: str) -> tuple[QueueData, ...]:
-        """By broker name."""
+        """A topic's queues, sorted by broker name."""
         return tuple(queues for _, queues in sorted(self._topics.get(topic, {}).items()))
 
     def topics(self) -> frozenset[str]:
@@ -42,7 +41,7 @@ class TopicQueues:
     def listing(
         self, holds: Callable[[Mapping[str, QueueData]], bool]
     ) -> Generator[None, None, list[str]]:
-        """The names, sorted, of the topics whose queues by broker name pass; a row a step."""
+        """The sorted names of the topics whose queues by broker name pass; a row a step."""
         names: list[str] = []
         for topic in list(self._topics):
             brokers = self._topics.get(topic)
@@ -55,7 +54,7 @@ class TopicQueues:
         self._topics.pop(topic, None)
 
     def delete_on(self, topic: str, broker_names: Collection[str]) -> None:
-        """Take a topic from these brokers only."""
+        """Remove a topic from these brokers only."""
         brokers = self._topics.get(topic)
         if brokers is None:
             return
@@ -65,7 +64,7 @@ class TopicQueues:
             del self._topics[topic]
 
     def removing_broker(self, broker_name: str) -> Generator[None, None, None]:
-        """Take all topics from a broker; a row a step."""
+        """Remove all topics of a broker; a row a step."""
         for topic in list(self._topics):
             self.delete_on(topic, (broker_name,))
             yield
@@ -73,7 +72,7 @@ class TopicQueues:
     def removing_others(
         self, broker_name: str, kept: Collection[str]
     ) -> Generator[None, None, None]:
-        """Take from a broker all topics but these; a row a step."""
+        """Remove all topics of a broker except these; a row a step."""
         for topic in list(self._topics):
             if topic not in kept:
                 self.delete_on(topic, (broker_name,))

@@ -1,42 +1,52 @@
-"""Known pulls over a store of paper, with one queue of short records."""
+"""Fast pulls over a store of paper, with one queue of short records."""
 
 from __future__ import annotations
 
 import json
+import math
 import struct
 from types import SimpleNamespace
 from typing import Any
 
-from contrail.broker.fast.known_pulls import KnownPulls
+from contrail.broker.fast.pull_answers import PullAnswers
+from contrail.broker.fast.pull_forms import PullForms
+from contrail.broker.fast.pulls import FastPulls
 from contrail.broker.state.pull_plan import FLAG_COMMIT, FLAG_SUSPEND, PullPlan
+from contrail.broker.state.stats import BrokerStats, GetTally
 from contrail.broker.state.ways import Ways
 from contrail.errors import RequestRejected
-from contrail.kernels.frame_scan import Item, scan_frames
 from contrail.protocol.command import Request
-from contrail.protocol.frames import pull_request
-from contrail.store.services.queue_runs import FAR, Reach
-from contrail.store.services.reading import GetResult
-from contrail.store.state.reading import GetStatus
+from contrail.protocol.frames import FrameDecoder, Frames, PullFrame, pull_request
+from contrail.store import FAR, GetResult, GetStatus, Reach
 from contrail.wire.connection import Connection
+from contrail.wire.limits import Limits
+from contrail.wire.router import RequestRouter
 from contrail.wire.server import Server
-from tests.fakes.transports import EchoService, FakeTransport, connected
+from tests.fakes.transports import EchoService, FakeTransport, connected, still
 
 TOPIC, GROUP, QUEUE_ID = "orders", "billing", 0
+PLAN = PullPlan(GROUP, TOPIC, TOPIC.encode(), QUEUE_ID, 0, 32, 0, None, None, 5, 6)
 
 
-def pull(opaque: int, offset: int = 5, *, code: int = 11, **changes: str) -> Item:
-    """A pull as the frame kernel takes it apart."""
+def pull_bytes(opaque: int, queue_offset: int = 5, *, code: int = 11, **changes: str) -> bytes:
+    """A pull as a Java client writes it."""
     fields = {
         "queueId": str(QUEUE_ID),
         "maxMsgNums": "32",
-        "queueOffset": str(offset),
-        "commitOffset": str(offset),
+        "queueOffset": str(queue_offset),
+        "commitOffset": str(queue_offset),
         "suspendTimeoutMillis": "15000",
     }
     header = {"code": code, "extFields": fields | changes, "flag": 0, "language": "JAVA"}
     text = json.dumps(header | {"opaque": opaque}, separators=(",", ":")).encode()
-    frame = struct.pack(">II", len(text) + 4, len(text)) + text
-    return scan_frames(frame, 0, 1 << 24, 1 << 16, b"", b"")[0][0]
+    return struct.pack(">II", len(text) + 4, len(text)) + text
+
+
+def pull(opaque: int, queue_offset: int = 5, *, code: int = 11, **changes: str) -> PullFrame:
+    """A pull as the frame kernel takes it apart."""
+    [frame] = FrameDecoder().feed(pull_bytes(opaque, queue_offset, code=code, **changes))
+    assert isinstance(frame, PullFrame)
+    return frame
 
 
 class PaperRuns:
@@ -47,70 +57,120 @@ class PaperRuns:
         self.near = 0
         self.reads: list[tuple[int, int, Reach]] = []
 
-    def read(self, offset: int, count_max: int, bytes_max: int, reach: Reach, now_ms: int) -> Any:
-        self.reads.append((offset, count_max, reach))
-        if offset < self.near and reach is Reach.NEAR:
+    def read(
+        self, queue_offset: int, count_max: int, bytes_max: int, reach: Reach, now_ms: int
+    ) -> Any:
+        self.reads.append((queue_offset, count_max, reach))
+        if queue_offset < self.near and reach is Reach.NEAR:
             return FAR
-        count = min(count_max, self.end - offset)
+        count = min(count_max, self.end - queue_offset)
         if count <= 0:
             return None
-        views = [memoryview(b"%03d" % number) for number in range(offset, offset + count)]
-        far_end = 700 if offset < self.near else 0
-        return views, 3 * count, count, 0, self.end, far_end
+        numbers = range(queue_offset, queue_offset + count)
+        views = [memoryview(b"%03d" % number) for number in numbers]
+        physical_end = 700 if queue_offset < self.near else 0
+        return views, 3 * count, count, queue_offset + count, 0, self.end, physical_end
+
+
+class PaperParked:
+    """Holds as many pulls as it is told."""
+
+    def __init__(self) -> None:
+        self.held: list[PullFrame] = []
+        self.count_max = 3
+        self.answer_fast: Any = None
+
+    def park(
+        self, request: Request, peer: Any, plan: PullPlan, hold_ms: int, *, fast: PullFrame
+    ) -> bool:
+        if len(self.held) >= self.count_max:
+            return False
+        self.held.append(fast)
+        return True
 
 
 class PullRoom:
-    """Known pulls, and everything they ask made of paper."""
+    """Fast pulls, and everything they ask made of paper."""
 
     def __init__(self) -> None:
         self.runs = PaperRuns()
         self.ways = Ways()
-        self.committed: list[tuple[str, str, int, int]] = []
+        self.plan = PLAN._replace(sys_flag=FLAG_COMMIT | FLAG_SUSPEND)
+        self.refusal: RequestRejected | None = None
+        self.filtered = GetResult(
+            GetStatus.FOUND, 8, 0, 10, [memoryview(b"007")], message_count=1, byte_count=3
+        )
         # The queue, the offset that the pull carries (-1 for none), and where it goes on.
         self.read_on: list[tuple[int, int, int]] = []
+        self.committed: list[int] = []
         self.given: list[PullPlan] = []
-        self.pulled: list[tuple[int, int]] = []
-        self.missed_count = 0
-        self.sys_flag = FLAG_COMMIT | FLAG_SUSPEND
-        self.tag_codes: frozenset[int] | None = None
-        self.refusal: RequestRejected | None = None
-        self.filtered = GetResult(GetStatus.FOUND, 8, 0, 10, message_count=1, byte_count=3)
+        self.served: list[Request] = []
+        self.in_line: list[Any] = []
+        self.told_ahead: list[Any] = []
+        self.verdict: object = None
         self.offsets: Any = SimpleNamespace(
-            pending_resets={}, read_on=self._read_on, commit=self._commit
+            pending_resets={},
+            read_on=lambda key, *read: self.read_on.append(read),
         )
+        self.stats = BrokerStats("cluster", started_ms=0)
         self.cold_reads: Any = SimpleNamespace(
-            has_turn_at_once=True, note_at_once=lambda queue, offset, end, byte_count: True
+            may_skip_line=True,
+            told_epoch=0,
+            note_direct=lambda byte_count: True,
+            begin_turn=lambda turn: turn,
+            read_ahead=lambda answered: self.told_ahead.append(answered) or True,
         )
+        self._make()
+
+    def _make(self) -> None:
         config = SimpleNamespace(
             transfer_count_in_memory_max=4, transfer_bytes_in_memory_max=1 << 20
         )
         settings: Any = SimpleNamespace(config=config)
         admission: Any = SimpleNamespace(
-            watch=self._watch, verdict=self._verdict, remember_given=self.given.append
+            watch=self._watch,
+            verdict=lambda request: self.refusal or self.plan,
+            remember_given=self.given.append,
         )
         self.store: Any = SimpleNamespace(
+            underived_bytes=0,
             runs=lambda topic, queue_id: self.runs,
             queue_offset_max=lambda topic, queue_id: self.runs.end,
-            is_near=lambda topic, queue_id, offset: offset >= self.runs.near,
-            warm_end=lambda topic, queue_id, offset, row_count: 700,
+            is_near=lambda topic, queue_id, queue_offset: queue_offset >= self.runs.near,
+            warm_end=lambda topic, queue_id, queue_offset, row_count: 700,
         )
-        stats: Any = SimpleNamespace(
-            unsettled_gets=[],
-            tally_of=lambda names: None,
-            pulled=lambda names, count, byte_count: self.pulled.append((count, byte_count)),
-            pull_missed=self._miss,
+        self.held = PaperParked()
+        self.handler: Any = SimpleNamespace(
+            held=self.held,
+            cold_reads=self.cold_reads,
+            log_fits_memory=True,
+            sweep=lambda now_ms: None,
+            wait_in_line=lambda waiting: self.in_line.append(waiting) or True,
+            commit_carried=lambda plan, consumer_offset: self.committed.append(consumer_offset),
         )
-        self.known = KnownPulls(
-            settings,
-            admission,
+        self.router: Any = SimpleNamespace(
+            refused={},
+            count_refused=self._count_refused,
+            room_of=RequestRouter({}, in_flight_count_max=2).room_of,
+        )
+        self.deriving: Any = SimpleNamespace(is_behind=False)
+        self.server = still(Server(EchoService(), limits=Limits(in_flight_count_max=2)))
+        self.forms = PullForms(
+            settings, admission, self.store, self.offsets, self.stats, lambda plan: self.filtered
+        )
+        self.answers = PullAnswers(admission, self.offsets, self.stats, self.cold_reads)
+        self.pulls = FastPulls(
+            self.handler,
+            self.forms,
+            self.answers,
             self.store,
-            self.offsets,
-            stats,
-            self.cold_reads,
-            lambda plan: (self.filtered, [memoryview(b"007")]),
-            self.ways,
+            self.server,
+            self.router,
+            self.deriving,
+            verdict=lambda peer, code: self.verdict,
+            serve=lambda peer, request: self.served.append(request),
+            ways=self.ways,
         )
-        self.server = Server(EchoService())
         self.peer: Connection
         self.transport: FakeTransport
         self.peer, self.transport = connected(self.server)
@@ -118,35 +178,27 @@ class PullRoom:
     def _watch(self, forget: Any) -> None:
         self.table_changes = forget
 
-    def _verdict(self, request: Request) -> PullPlan | RequestRejected:
-        if self.refusal is not None:
-            return self.refusal
-        return PullPlan(
-            GROUP,
-            TOPIC,
-            TOPIC.encode(),
-            QUEUE_ID,
-            0,
-            32,
-            self.sys_flag,
-            self.tag_codes,
-            None,
-            topic_sys_flag=0,
-            group_sys_flag=0,
-        )
+    def _count_refused(self, counts: dict[tuple[int, int], int]) -> None:
+        self.router.refused.update(counts)
 
-    def _read_on(self, key: str, queue_id: int, consumer_offset: int, next_offset: int) -> None:
-        self.read_on.append((queue_id, consumer_offset, next_offset))
+    @property
+    def tally(self) -> GetTally:
+        return self.stats.tally_of((TOPIC, GROUP))
 
-    def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        self.committed.append((group, topic, queue_id, offset))
+    @property
+    def missed_count(self) -> int:
+        return self.stats._miss.total
 
-    def _miss(self) -> None:
-        self.missed_count += 1
-
-    def remember(self, item: Item) -> None:
+    def learn(self, frame: PullFrame) -> None:
         """A pull like this one went the general way."""
-        self.known.remember(item, pull_request(item))
+        self.forms.learn(frame, pull_request(frame))
+
+    def taken(self, frames: Frames, until_s: float = math.inf) -> int:
+        return self.pulls.take(self.peer, frames, 0, until_s)
+
+    @property
+    def general(self) -> list[int]:
+        return [request.opaque for request in self.served]
 
     def told(self) -> list[tuple[int, int, bytes]]:
         """The number, code and records of the answers so far."""

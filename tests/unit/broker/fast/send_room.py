@@ -5,23 +5,26 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from contrail.broker.fast.row_answers import RowAnswers
 from contrail.broker.fast.rows import SendRows, rows_of
-from contrail.broker.fast.send_answers import RowAnswers
 from contrail.broker.fast.sends import FastSends
+from contrail.broker.guards import Guards
 from contrail.broker.handlers.send import SendHandler
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.state.ways import Ways
 from contrail.clock import ManualClock
-from contrail.kernels.frame_scan import Item
+from contrail.kernels import send_rows
+from contrail.model.batch import BatchUnit, encode_batch
 from contrail.model.message import MessageDraft
 from contrail.protocol.command import FLAG_ONE_WAY, Request, encode_request
-from contrail.protocol.frames import FrameDecoder
-from contrail.store.services.append import AppendedBatches, AppendedChunks, AppendedRun
+from contrail.protocol.frames import FrameDecoder, SendRequest
+from contrail.store.services.append import AppendedChunks, AppendedRun
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
+from contrail.wire.router import RequestRouter
 from contrail.wire.server import Server
 from tests.e2e.raw_client import send_fields
-from tests.fakes.transports import EchoService, FakeTransport, connected
+from tests.fakes.transports import EchoService, FakeTransport, connected, still
 
 TOPIC = b"orders"
 LIMITS = Limits(in_flight_count_max=100)
@@ -44,8 +47,15 @@ def rows(first: int, last: int) -> SendRows:
     return found
 
 
-def items(data: bytes) -> list[Item]:
-    return list(FrameDecoder(born_host=STORE_HOST).feed(data))
+def batch(opaque: int, *bodies: bytes, properties: bytes = b"") -> bytes:
+    fields = send_fields("orders", i=f"UNIQ_KEY\x01AC{opaque:04}\x02", m="true")
+    units = encode_batch([BatchUnit(body, properties) for body in bodies])
+    return encode_request(Request(320, opaque, fields, units))
+
+
+def decoded(data: bytes) -> list[SendRequest]:
+    frames = FrameDecoder(born_host=STORE_HOST).feed(data)
+    return [frame for frame in frames if isinstance(frame, SendRequest)]
 
 
 class PaperStore:
@@ -53,12 +63,12 @@ class PaperStore:
 
     body_bytes_max = 1 << 20
     poisoned = None
-    flushed_end = 0
+    acknowledged_end = 0
 
     def __init__(self) -> None:
         self.appended: list[tuple[str, list[bytes]]] = []
         self.end = 0
-        # What an append of rows or batches does instead: it fails, or leaves them to the run.
+        # The failure of an append of rows; without one it may leave them to the run.
         self.failure: Exception | None = None
         self.leaves_rows = False
 
@@ -72,27 +82,22 @@ class PaperStore:
             raise self.failure
         if self.leaves_rows:
             return None
-        found = [one for chunk in chunks for one in items(chunk[0])]
-        return AppendedChunks(*self._note("rows", [item[11][2] for item in found]), 0)
+        found: list[bytes] = []
+        for data, count, rows, *_ in chunks:
+            for at in range(0, count * send_rows.ROW_NUMBERS, send_rows.ROW_NUMBERS):
+                found.append(data[rows[at + send_rows.BODY_AT] : rows[at + send_rows.BODY_END]])
+                rows[at + send_rows.PHYSICAL_OFFSET] = self.end + 100 * (len(found) - 1)
+        return AppendedChunks(*self._note("rows", found), 0)
 
     def append(self, drafts: list[MessageDraft]) -> AppendedRun:
         start, end = self._note("run", [draft[2] for draft in drafts])
         return AppendedRun([*range(len(drafts))], [*range(start, end, 100)], 0, end)
 
-    def append_batches(self, drafts: list[MessageDraft]) -> AppendedBatches | None:
-        if self.failure is not None:
-            raise self.failure
-        if self.leaves_rows:
-            return None
-        start, end = self._note("batches", [draft[2] for draft in drafts])
-        places: list[Any] = [(0, [start], bytearray()) for _ in drafts]
-        return AppendedBatches(bytearray(), places, start, end, 0)
-
 
 class SendRoom:
     """Fast sends, the handler behind them, and connections."""
 
-    def __init__(self, *, waits_for_flush: bool = False, is_watched: bool = False) -> None:
+    def __init__(self, *, waits: bool = False, is_watched: bool = False) -> None:
         self.store = PaperStore()
         self.ways = Ways()
         self.clock = ManualClock()
@@ -100,50 +105,48 @@ class SendRoom:
         self.settings: Any = SimpleNamespace(config=config, epoch=1)
         self.checked: list[int] = []
         self.admission: Any = SimpleNamespace(
-            plain_topics={TOPIC: 4},
-            plain_places={},
-            claiming_topics={},
-            splitting_topics={TOPIC: 4},
+            fast_topics={TOPIC: 4},
+            fast_places={},
+            split_topics={TOPIC: 4},
             property_suffix=b"",
             admit=self._admit,
         )
         self.stats: Any = SimpleNamespace(
-            stored_plain=lambda chunks, byte_count: None,
-            stored_batches=lambda drafts, places, end: None,
+            stored_sends=lambda chunks, byte_count: None,
             stored=lambda drafts, offsets, end: None,
             put_failed=lambda count: None,
         )
-        self.acknowledgements = Acknowledgements(timeout_ms=5000)
+        self.acknowledgements = Acknowledgements(self.clock, waits=waits, disk_timeout_ms=5000)
         store: Any = self.store
-        shared = (self.settings, self.admission, store)
         self.handler = SendHandler(
-            *shared,
+            self.settings,
+            self.admission,
+            store,
             self.acknowledgements,
             self.stats,
             self.clock,
             store_host=STORE_HOST,
-            waits_for_flush=waits_for_flush,
             ways=self.ways,
         )
         self.answers = RowAnswers(
             self.handler.answers,
             self.settings,
             self.acknowledgements,
-            self.clock,
-            waits_for_flush=waits_for_flush,
         )
+        self.router = RequestRouter({}, in_flight_count_max=LIMITS.in_flight_count_max)
+        self.guards = Guards(self.router)
         self.sends = FastSends(
             self.handler,
-            *shared,
+            self.admission,
+            store,
             self.stats,
-            self.clock,
             LIMITS,
             self.answers,
-            waits_for_flush=waits_for_flush,
+            self.guards,
             is_watched=is_watched,
             ways=self.ways,
         )
-        self.server = Server(EchoService(), limits=LIMITS)
+        self.server = still(Server(EchoService(), limits=LIMITS))
 
     def _admit(self, send: Any, address: str, *, is_unit: bool) -> Any:
         self.checked.append(send.opaque)
@@ -153,7 +156,7 @@ class SendRoom:
             batch=None,
             claim=None,
             queue_id=0,
-            waits_for_flush=True,
+            waits=True,
             recall_handle=None,
         )
 
@@ -161,7 +164,7 @@ class SendRoom:
         return connected(self.server, port=port)
 
     def stored(self) -> list[tuple[str, list[bytes]]]:
-        """What was appended, after everything collected is."""
+        """The appended messages, once all collected sends are appended."""
         self.sends.append_run()
         return self.store.appended
 

@@ -19,7 +19,6 @@ class Setting:
         self.room = SendRoom(is_watched=is_watched)
         self.pull_room = PullRoom()
         self.served: list[int] = []
-        self.router: Any = SimpleNamespace(is_going_away=False)
         self.held: Any = SimpleNamespace(answer_fast=None, parked=[])
         handler: Any = SimpleNamespace(
             held=self.held,
@@ -36,60 +35,57 @@ class Setting:
             settings=self.room.settings,
             store=store,
             stats=stats,
-            clock=self.room.clock,
             server=self.room.server,
-            router=self.router,
+            router=self.room.router,
             deriving=deriving,
             acknowledgements=self.room.acknowledgements,
             consumer_offsets=self.pull_room.offsets,
             ways=self.room.ways,
-            waits_for_flush=False,
             is_watched=is_watched,
         )
         admission: Any = SimpleNamespace(watch=lambda forget: None, verdict=lambda request: None)
-        busy: Any = SimpleNamespace(answer=lambda peer: None)
         self.fast: FastPath = fast_path(
             need,
             self.room.handler,
             self.room.admission,
             handler,
             admission,
-            busy,
             is_on=is_on,
+            guards=self.room.guards,
             serve=lambda peer, request: self.served.append(request.opaque),
         )
 
 
-def test_the_lane_and_the_tick_append_to_the_same_log() -> None:
+def test_tickless_sends_and_the_tick_append_to_the_same_log() -> None:
     setting = Setting()
     peer, transport = setting.room.connected()
-    assert setting.fast.lane is not None
-    setting.fast.lane.take(peer, sends(0, 2))
-    setting.fast.sends.take_runs([(peer, rows(2, 4), True)], 0, 0.0)
+    assert setting.fast.tickless is not None
+    setting.fast.tickless.take(peer, sends(0, 2))
+    setting.fast.sends.take_runs([(peer, rows(2, 4), True)], 0, 1, 0.0)
     setting.fast.sends.append_run()
     assert setting.room.store.appended == [("rows", bodies(0, 2)), ("rows", bodies(2, 4))]
     assert told(peer, transport) == [(number, 0) for number in range(4)]
-    assert setting.room.ways.send_lane == setting.room.ways.send_rows == 2
+    assert setting.room.ways.send_tickless == setting.room.ways.send_rows == 2
 
 
-def test_there_is_no_lane_when_every_message_is_told_of() -> None:
+def test_no_send_is_tickless_when_every_message_is_told_of() -> None:
     setting = Setting(is_watched=True)
     peer, _ = setting.room.connected()
-    assert setting.fast.lane is None
-    assert setting.fast.sends.take_runs([(peer, rows(0, 2), True)], 0, 0.0) == 0
+    assert setting.fast.tickless is None
+    assert setting.fast.sends.take_runs([(peer, rows(0, 2), True)], 0, 1, 0.0) == 0
 
 
-def test_pulls_that_nobody_knows_are_served_the_general_way() -> None:
+def test_pulls_without_a_form_are_served_the_general_way() -> None:
     setting = Setting()
     peer, _ = setting.room.connected()
-    left = setting.fast.pulls.take_at_once(peer, [pull(1), pull(2)])
+    left = setting.fast.pulls.take_before_tick(peer, [pull(1), pull(2)])
     assert left == [] and setting.served == [1, 2]
 
 
 def test_the_fast_pulls_answer_for_the_held_ones_and_know_the_log() -> None:
     setting = Setting()
     assert setting.held.answer_fast is not None
-    assert not setting.fast.pulls.known.log_fits_memory
+    assert not setting.fast.pulls.forms.log_fits_memory
 
 
 @pytest.mark.parametrize("is_on", [True, False])

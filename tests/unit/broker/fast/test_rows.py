@@ -1,4 +1,4 @@
-"""Sends as rows: what is taken apart so, and that it is what the decoder makes of it."""
+"""Sends as rows: which sends become rows, and that rows equal the decoder's sends."""
 
 from __future__ import annotations
 
@@ -38,14 +38,19 @@ def test_an_unfinished_frame_at_the_end_is_left() -> None:
     assert rows.frames() == decoded(whole)
 
 
-def test_a_send_without_a_key_is_for_the_decoder() -> None:
-    assert rows_of(send(1) + send(2, ""), HOSTS[0], LIMITS, SUFFIX) is None
+def test_rows_end_in_front_of_a_send_without_a_key() -> None:
+    rows = rows_of(send(1) + send(2, "") + send(3), HOSTS[0], LIMITS, SUFFIX)
+    assert rows is not None
+    assert (rows.send_count, rows.data) == (1, send(1))
+    assert rows.frames() == decoded(send(1))
+    assert rows_of(send(2, "") + send(3), HOSTS[0], LIMITS, SUFFIX) is None
 
 
 def test_other_requests_are_for_the_decoder() -> None:
     other = encode_request(Request(34, 1, {}, b"ping"))
     assert rows_of(other, HOSTS[0], LIMITS, SUFFIX) is None
-    assert rows_of(send(1) + other, HOSTS[0], LIMITS, SUFFIX) is None
+    rows = rows_of(send(1) + other, HOSTS[0], LIMITS, SUFFIX)
+    assert rows is not None and rows.data == send(1)
 
 
 def test_sends_of_several_connections_keep_their_hosts() -> None:
@@ -53,8 +58,8 @@ def test_sends_of_several_connections_keep_their_hosts() -> None:
     rows = joined_rows(sends, HOSTS, LIMITS, SUFFIX)
     assert rows is not None and rows.send_count == 3
     expected = [decoded(data, host)[0] for data, host in zip(sends, HOSTS, strict=True)]
-    assert rows.items() == expected
+    assert rows.frames() == expected
 
 
-def test_one_of_several_that_is_not_tidy_leaves_all_to_the_decoder() -> None:
+def test_one_of_several_that_is_no_fast_send_leaves_all_to_the_decoder() -> None:
     assert joined_rows([send(1), send(2, ""), send(3)], HOSTS, LIMITS, SUFFIX) is None

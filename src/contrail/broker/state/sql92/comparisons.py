@@ -36,7 +36,7 @@ from contrail.broker.state.sql92.java_numbers import (
 from contrail.broker.state.sql92.lexer import utf16_units
 from contrail.errors import FilterInvalid
 
-# The operands' static types vouch for what a comparer gets.
+# The operands' static types vouch for a comparer's arguments.
 Comparer = Callable[[Any, Any], int]
 
 _STRINGS = (Type.PROPERTY, Type.STRING)
@@ -93,7 +93,7 @@ def between(value: Expression, low: Expression, high: Expression) -> Expression:
 
 
 def not_between(value: Expression, low: Expression, high: Expression) -> Expression:
-    """``value NOT BETWEEN low AND high``, in whatever order they are."""
+    """``value NOT BETWEEN low AND high``, in any order of the two."""
     parts = ordered(value, "<", low), ordered(value, ">", high)
     return _of_one_value(value, disjunction(parts))
 

@@ -1,4 +1,4 @@
-"""Expressions: what each part of a filter yields for the properties of one message.
+"""Expressions: the value of each part of a filter for the properties of one message.
 
 The type of everything but a missing property is known when the filter is compiled, so each
 expression is one closure made for its operands. A closure returns its value, None for unknown, or
@@ -43,11 +43,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]").search
 
 
 class EvaluationFailed(ValueError):
-    """The operands have types that cannot be compared, whatever their values."""
+    """The operands have types that cannot be compared, with any values."""
 
 
 class Type(Enum):
-    """What an expression yields, if it is not unknown."""
+    """The type of an expression's value, if it is not unknown."""
 
     PROPERTY = auto()
     STRING = auto()
@@ -162,7 +162,7 @@ def negate(operand: Expression) -> Expression:
         return Expression(operand.type, lambda _: value, text, depth, weight, value)
 
     def run(properties: Properties) -> None:
-        inner(properties)  # It may fail, and then so does this.
+        inner(properties)  # An evaluation that fails makes the whole expression fail.
 
     return Expression(Type.NOTHING, run, text, depth, weight)
 
@@ -235,7 +235,7 @@ def is_null(operand: Expression) -> Expression:
 def string_test(
     operand: Expression, test: Callable[[str, str], bool], search: str, *, word: str, negated: bool
 ) -> Expression:
-    """``operand [NOT] word 'search'``: FALSE, negated or not, for what is no string."""
+    """``operand [NOT] word 'search'``: FALSE, negated or not, for a value that is no string."""
     inner = operand.run
     # Java searches UTF-16 units, so half a character can be found: a lone surrogate.
     units = utf16_units if _SURROGATE(search) else str

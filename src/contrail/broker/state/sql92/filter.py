@@ -18,7 +18,7 @@ from contrail.model.property_sieve import PropertySieve
 # The compiled form of one character can take three hundred bytes.
 EXPRESSION_CHARACTERS_MAX = 16_384
 
-# How many verdicts a filter remembers, and the longest values it does so for.
+# How many verdicts a filter remembers, and the longest values it remembers one for.
 _VERDICTS_MAX = 1024
 _VERDICT_KEY_BYTES_MAX = 128
 
@@ -64,7 +64,7 @@ def compile_sql(text: str) -> Sql92Filter:
 
 
 class _Verdicts(dict[bytes, bool]):
-    """What a filter says to the stored values of its properties, as far as it was asked lately.
+    """A filter's verdicts on the stored values of its properties, as far as it was asked lately.
 
     For the same values it always says the same, and the values of properties repeat.
     """
@@ -93,7 +93,7 @@ class _Verdicts(dict[bytes, bool]):
 
 
 def _sieve(decide: Decide, names: tuple[str, ...]) -> PropertySieve | None:
-    # Each name is looked for in every message: for so many, messages are better decoded.
+    # Each name is looked for in every message: with this many, messages are better decoded.
     if len(names) > NAMES_MAX:
         return None
     stored_names = tuple(name.encode() for name in names)

@@ -1,6 +1,6 @@
 """Numbers as Java reads, orders and prints them.
 
-A filter compares property strings with literals by Java's parsers, so what they accept ("1d",
+A filter compares property strings with literals by Java's parsers, so the texts they accept ("1d",
 "0x1p3", "+5", digits of other scripts) and refuse ("1_000", "nan", " 5" as an integer) counts.
 """
 
@@ -15,7 +15,7 @@ INT64_MAX = 2**63 - 1
 DOUBLE_MAX_TEXT = "1.7976931348623157E308"
 DOUBLE_MIN_TEXT = "4.9E-324"
 
-# Most texts are plain: these need neither a range check nor a second look.
+# Most texts are ASCII digits: these need neither a range check nor a second look.
 _PLAIN_INT32 = re.compile(r"[+-]?[0-9]{1,9}").fullmatch
 _PLAIN_INT64 = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 _PLAIN_DECIMAL = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?").fullmatch
@@ -36,17 +36,17 @@ class NumberInvalid(ValueError):
 
 
 def parse_int32(text: str) -> int:
-    """Read what ``Integer.valueOf`` reads."""
+    """Read a text as ``Integer.valueOf`` reads it."""
     return int(text) if _PLAIN_INT32(text) else _parse_integer(text, INT32_MAX)
 
 
 def parse_int64(text: str) -> int:
-    """Read what ``Long.valueOf`` reads."""
+    """Read a text as ``Long.valueOf`` reads it."""
     return int(text) if _PLAIN_INT64(text) else _parse_integer(text, INT64_MAX)
 
 
 def parse_double(text: str) -> float:
-    """Read what ``Double.valueOf`` reads."""
+    """Read a text as ``Double.valueOf`` reads it."""
     if _PLAIN_DECIMAL(text):
         return float(text)
     trimmed = text.strip(_TRIMMED)

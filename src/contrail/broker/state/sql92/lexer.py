@@ -1,9 +1,9 @@
 """Turn the text of a filter into tokens, one at a time and only when asked.
 
-What stands behind a complete expression is never looked at, so a token must not be read before
+Text behind a complete expression is never looked at, so a token must not be read before
 the parser wants it: its lexical error would refuse an expression that RocketMQ takes.
 
-| what | how it is written |
+| token | how it is written |
 | --- | --- |
 | blank | space, tab, newline, carriage return, form feed |
 | comment | ``-- …`` with its line end, or ``/* … */`` |
@@ -222,7 +222,7 @@ def _place(text: str, index: int) -> tuple[int, int]:
 
 
 def _lexical_remark(text: str, start: int) -> str:
-    """What RocketMQ says of characters that start no token.
+    """RocketMQ's remark on characters that start no token.
 
     It names the character that it could not go on with, unless nothing follows that one: then
     it says that the text ended, even for a character that can be nowhere.

@@ -1,6 +1,6 @@
 """Look ahead over tokens without building anything, as RocketMQ's parser does.
 
-It looks ahead over a whole operand before it takes a leading ``+``, so what is wrong behind a plus
+It looks ahead over a whole operand before it takes a leading ``+``, so an error behind a plus
 is reported at the plus. The same walk, done again with a listener, tells a remark what could have
 stood there; the order of attempts is the order of the remark.
 
@@ -133,7 +133,7 @@ class _Walk:
         self._stack: list[tuple[int, int]] = []
 
     def follow(self, rule: str) -> int:
-        """Return the index behind what fits, or -1."""
+        """Return the index behind the tokens that fit, or -1."""
         finished, stack = len(_PROGRAM), self._stack
         stack.append((finished, -1))
         position = _STARTS[rule]

@@ -11,7 +11,7 @@
     unary      := '+' unary | '-' unary | NOT unary | primary
     primary    := literal | name | '(' or ')'
 
-NOT binds tighter than a comparison, and what follows a complete expression is not looked at.
+NOT binds tighter than a comparison, and text behind a complete expression is not looked at.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def parse_selector(text: str) -> tuple[Expression, tuple[str, ...]]:
 
 
 def unread_rest(text: str) -> str:
-    """What stands behind the expression that ``text`` starts with: RocketMQ does not look at it.
+    """The text behind the expression that ``text`` starts with: RocketMQ does not look at it.
 
     Raises:
         FilterInvalid: the text starts with no expression.
@@ -101,7 +101,7 @@ def unread_rest(text: str) -> str:
 class _Parser:
     """Recursive descent over lazily read tokens.
 
-    ``_wanted`` are the kinds that did not fit the next token so far, for the remark.
+    ``_wanted`` are the kinds that have not fitted the next token, for the remark.
     """
 
     def __init__(self, tokens: Tokens) -> None:

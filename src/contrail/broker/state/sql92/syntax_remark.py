@@ -1,6 +1,6 @@
-"""The remark on a token that cannot stand where it stands: what it is, where, and what could be.
+"""The remark on a token that cannot stand where it stands: the token, its place, the kinds allowed.
 
-RocketMQ lists the kinds that its parser tried at the token, in their order, and then what its
+RocketMQ lists the kinds that its parser tried at the token, in their order, and then those that its
 lookaheads tried, token sequences included.
 """
 
@@ -27,7 +27,7 @@ class PairAhead:
     second: Kind
 
     def report(self, tokens: Tokens, listener: Listener) -> None:
-        """Tell ``listener`` what was tried where."""
+        """Tell ``listener`` which kinds were tried where."""
         listener(self.first, self.index)
         if tokens[self.index].kind is self.first:
             listener(self.second, self.index + 1)
@@ -40,7 +40,7 @@ class SignedOperandAhead:
     index: int
 
     def report(self, tokens: Tokens, listener: Listener) -> None:
-        """Tell ``listener`` what was tried where."""
+        """Tell ``listener`` which kinds were tried where."""
         signed_operand_end(tokens, self.index, listener)
 
 
@@ -92,7 +92,7 @@ class _Sequences:
         return self._entries
 
     def _keep(self, path: tuple[Kind, ...]) -> None:
-        # RocketMQ takes a path for known when the last entry has another length than it.
+        # RocketMQ takes a path to be listed already when the last entry has another length.
         known = any(entry == path for entry in self._entries)
         if not known and (not self._entries or len(self._entries[-1]) == len(path)):
             self._entries.append(path)

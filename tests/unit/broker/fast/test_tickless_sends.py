@@ -7,33 +7,33 @@ from typing import Any
 
 import pytest
 
-from contrail.broker.fast.send_lane import SendLane
+from contrail.broker.fast.tickless_sends import TicklessSends
+from contrail.broker.guards import SENDS, Guard, Guards, Verdict
 from contrail.errors import StoreReadOnly
+from contrail.protocol.codes import ResponseCode
+from contrail.protocol.command import Response
 from contrail.wire.connection import Connection
 from tests.fakes.transports import FakeTransport
 from tests.unit.broker.fast.send_room import SendRoom, bodies, send, sends, told
 
 
 class Setting:
-    """A lane with one connection."""
+    """Tickless sends of one connection."""
 
     def __init__(self) -> None:
         self.room = SendRoom()
-        self.router: Any = SimpleNamespace(is_going_away=False)
         self.derived = 0
         deriving: Any = SimpleNamespace(after_tick=self._derive)
         store: Any = self.room.store
-        self.lane = SendLane(
+        self.tickless = TicklessSends(
             self.room.server,
-            self.router,
+            self.room.guards,
             self.room.handler,
-            self.room.sends,
+            self.room.answers,
             self.room.admission,
             store,
             self.room.stats,
             deriving,
-            self.room.settings,
-            waits_for_flush=False,
             ways=self.room.ways,
         )
         self.peer: Connection
@@ -51,18 +51,25 @@ def setting() -> Setting:
 
 def test_sends_are_stored_and_answered_where_they_are_read(setting: Setting) -> None:
     data = sends(0, 3)
-    assert setting.lane.take(setting.peer, data + send(4)[:20]) == len(data)
+    assert setting.tickless.take(setting.peer, data + send(4)[:20]) == len(data)
     assert setting.room.store.appended == [("rows", bodies(0, 3))]
     assert told(setting.peer, setting.transport) == [(number, 0) for number in range(3)]
-    assert setting.derived == 1 and setting.room.ways.send_lane == 3
+    assert setting.derived == 1 and setting.room.ways.send_tickless == 3
 
 
 def _arrived(setting: Setting) -> None:
     setting.room.server.arrivals.append((setting.peer, b"", True))
 
 
+def _may_not(setting: Setting) -> None:
+    def verdict(guards: Guards, peer: Connection, code: int) -> Verdict:
+        return Response(ResponseCode.NO_PERMISSION, "") if peer is setting.peer else None
+
+    setting.tickless._guards = Guards(setting.room.router, [Guard(SENDS, verdict)])
+
+
 def _goes_away(setting: Setting) -> None:
-    setting.router.is_going_away = True
+    setting.room.guards.go_away()
 
 
 def _waited(setting: Setting) -> None:
@@ -71,7 +78,7 @@ def _waited(setting: Setting) -> None:
 
 
 def _unknown(setting: Setting) -> None:
-    setting.room.admission.plain_topics.clear()
+    setting.room.admission.fast_topics.clear()
 
 
 def _no_room(setting: Setting) -> None:
@@ -87,17 +94,20 @@ def _refused(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize(
-    "guard", [_arrived, _goes_away, _waited, _unknown, _no_room, _left, _refused]
+    "guard", [_arrived, _may_not, _goes_away, _waited, _unknown, _no_room, _left, _refused]
 )
-def test_what_a_guard_is_against_is_left_to_the_tick(setting: Setting, guard: Any) -> None:
+def test_sends_that_a_guard_stops_are_left_to_the_tick(setting: Setting, guard: Any) -> None:
     guard(setting)
-    assert setting.lane.take(setting.peer, sends(0, 2)) == 0
+    assert setting.tickless.take(setting.peer, sends(0, 2)) == 0
     assert setting.room.store.appended == [] and told(setting.peer, setting.transport) == []
-    assert setting.room.ways.send_lane == 0
+    assert setting.room.ways.send_tickless == 0
 
 
-def test_a_send_that_is_not_tidy_is_left_to_the_tick(setting: Setting) -> None:
-    assert setting.lane.take(setting.peer, sends(0, 2) + send(3, m="true")) == 0
+def test_sends_in_front_of_another_kind_are_taken(setting: Setting) -> None:
+    data = sends(0, 2)
+    assert setting.tickless.take(setting.peer, data + send(3, m="true")) == len(data)
+    assert setting.tickless.take(setting.peer, send(3, m="true") + data) == 0
+    assert setting.room.store.appended == [("rows", bodies(0, 2))]
 
 
 def test_a_failure_that_nobody_foresaw_is_told_at_once(
@@ -105,6 +115,6 @@ def test_a_failure_that_nobody_foresaw_is_told_at_once(
 ) -> None:
     setting.room.store.failure = RuntimeError("a bug")
     data = sends(0, 2)
-    assert setting.lane.take(setting.peer, data) == len(data)
+    assert setting.tickless.take(setting.peer, data) == len(data)
     assert len(told(setting.peer, setting.transport)) == 2
     caplog.clear()
