@@ -1,4 +1,4 @@
-"""What an application uses: producers, consumers and the admin client.
+"""The client library: producers, consumers and the admin client.
 
 The asyncio names are in ``contrail.aio``, the blocking ones in ``contrail``.
 """

@@ -14,7 +14,7 @@ class Admin(ClusterAdmin):
             await admin.create_topic("orders", queues=8)
             print((await admin.lag("billing")).total)
 
-    What concerns several brokers is asked of all of them at once. If some fail, ``SomeFailed``
+    A question to several brokers is sent to all of them concurrently. If some fail, ``SomeFailed``
     names them and has the result of the others as ``partial``; where a method has
-    ``allow_partial``, that result is returned instead as long as somebody answered.
+    ``allow_partial``, that result is returned instead if at least one broker answered.
     """

@@ -30,7 +30,7 @@ from contrail.protocol.command import ReceivedResponse
 from contrail.protocol.json_style import MessageQueue
 from contrail.wire.addresses import split_address
 
-# How long calls about single queues trust a route, and how many are remembered.
+# How long calls about single queues trust a remembered route, and how many routes are kept.
 _ROUTE_AGE_S = 30.0
 _ROUTES_MAX = 1_000
 
@@ -60,7 +60,7 @@ class AdminAsking:
         """``timeout_ms`` is how long each server has to answer.
 
         Raises:
-            ConfigError: no NameServer is given, or an address is none.
+            ConfigError: no NameServer is given, or an address is invalid.
         """
         self._settings = ClientSettings.of(
             namesrv,
@@ -82,7 +82,7 @@ class AdminAsking:
             self._joined = instances.join(self._settings)
 
     async def close(self) -> None:
-        """Leave; connections that nobody else uses are closed."""
+        """Leave; connections that no other client uses are closed."""
         instance, self._joined = self._joined, None
         if instance is not None:
             await instances.leave(instance)
@@ -106,7 +106,7 @@ class AdminAsking:
         self._joined.require_open()
         return self._joined
 
-    # Which brokers.
+    # The choice of brokers.
 
     async def cluster_info(self) -> ClusterInfo:
         """Every broker by name, and the names of each cluster, as a NameServer knows them."""
@@ -118,10 +118,10 @@ class AdminAsking:
     async def _masters(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> list[BrokerAddress]:
-        """All masters, those of one cluster, or the one broker that is named.
+        """All masters, the masters of one cluster, or the named broker.
 
         Raises:
-            BrokerUnknown: nobody fits; the message says who there is.
+            BrokerUnknown: no broker fits; the message names the registered brokers.
         """
         info = await self.cluster_info()
         if broker is not None:
@@ -133,15 +133,15 @@ class AdminAsking:
         return _addresses(await self.cluster_info(), cluster)
 
     async def _topic_brokers(self, topic: str) -> list[BrokerAddress]:
-        """One for each broker name that has a topic: its master, else the next to it.
+        """One broker for each broker name that has a topic: its master, else its first replica.
 
         Raises:
-            RouteMissing: nobody has the topic.
+            RouteMissing: no broker has the topic.
         """
         return list(_one_each((await self.topic_route(topic)).brokers).values())
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """Where a topic's queues are, as a NameServer knows it now.
+        """A topic's route, as a NameServer knows it now.
 
         Raises:
             RouteMissing: no broker has the topic.
@@ -153,7 +153,7 @@ class AdminAsking:
         return route
 
     async def _recent_route(self, topic: str) -> TopicRouteData:
-        """Without a question while the last answer is young, for calls that come in numbers."""
+        """A topic's route, remembered for a moment: for calls that come in numbers."""
         asked_s, route = self._routes.get(topic, (float("-inf"), None))
         if route is not None and asyncio.get_running_loop().time() - asked_s < _ROUTE_AGE_S:
             return route
@@ -178,10 +178,10 @@ class AdminAsking:
         fields: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> ReceivedResponse:
-        """Any request that has no method here, to a broker by name or address; raw, but checked.
+        """Send any request code to a broker by name or address; the raw answer, if a success.
 
         Raises:
-            BrokerRefused: it answered with an error.
+            BrokerRefused: the broker answered with an error.
         """
         (address,) = await self._masters(broker=broker)
         request = RequestCode(code)
@@ -201,8 +201,8 @@ class AdminAsking:
         """Ask one broker; ``what`` names the question, with the topic or group, in errors.
 
         Raises:
-            BrokerRefused: it answered with a code that is not ``accepted``.
-            ClientError: it did not answer.
+            BrokerRefused: the broker answered with a code that is not ``accepted``.
+            ClientError: the broker did not answer.
         """
         try:
             answer = await self._instance.call(
@@ -215,10 +215,10 @@ class AdminAsking:
     async def _list_system(
         self, broker: BrokerAddress, topic: str, fields: Mapping[str, str], what: str
     ) -> ReceivedResponse | None:
-        """A page of a topic that no client may read; None where the topic is read as others are.
+        """A page of a topic that no client may read; None if clients may read the topic.
 
-        Contrail's brokers list the messages of such topics on their own host. Apache's do not know
-        the request, and let everybody pull.
+        Contrail's brokers list the messages of such topics on their own host. Apache's brokers do
+        not know the request, and let every client pull.
         """
         if not is_closed_topic(topic):
             return None
@@ -240,11 +240,11 @@ class AdminAsking:
         *,
         allow_partial: bool = False,
     ) -> R:
-        """Ask all at once and combine the answers, which come by broker name (or address).
+        """Ask all brokers concurrently and combine the answers, keyed by broker name (or address).
 
         Raises:
-            SomeFailed: not all did it; names those, and has the result of the others.
-            BrokerRefused: all refused for the same reason, or the only one did.
+            SomeFailed: some brokers failed; it names them, and has the result of the others.
+            BrokerRefused: all brokers refused for the same reason.
         """
         outcomes = await asyncio.gather(*(ask(one) for one in brokers), return_exceptions=True)
         answers: dict[str, T] = {}
@@ -271,11 +271,11 @@ class AdminAsking:
         *,
         accepted: Iterable[ResponseCode] = (ResponseCode.SUCCESS,),
     ) -> ReceivedResponse:
-        """Any of them, for what all of them know.
+        """Ask any NameServer: for facts that all NameServers know.
 
         Raises:
-            NameServerUnreachable: nobody answered.
-            BrokerRefused: one answered with an error.
+            NameServerUnreachable: no NameServer answered.
+            BrokerRefused: a NameServer answered with an error.
         """
         answer = await self._instance.name_servers.call(code, fields)
         return _checked(answer, what, "a NameServer", accepted)
@@ -289,11 +289,11 @@ class AdminAsking:
         body: bytes = b"",
         accepted: Iterable[ResponseCode] = (ResponseCode.SUCCESS,),
     ) -> dict[str, ReceivedResponse]:
-        """All of them, for what each keeps by itself; the answers by address.
+        """Ask all NameServers, for facts that each keeps for itself; the answers by address.
 
         Raises:
-            SomeFailed: not all answered with success.
-            BrokerRefused: all refused for the same reason.
+            SomeFailed: some NameServers failed.
+            BrokerRefused: all NameServers refused for the same reason.
         """
 
         async def ask(server: BrokerAddress) -> ReceivedResponse:
@@ -311,7 +311,7 @@ class AdminAsking:
 
 
 def decoded(decode: Callable[[bytes], T], answer: ReceivedResponse, what: str) -> T:
-    """An answer's body; raises ``ClientError`` for one that cannot be read."""
+    """An answer's body; raises ``ClientError`` if the body cannot be read."""
     try:
         return decode(answer.body)
     except RequestRejected as error:
@@ -319,7 +319,7 @@ def decoded(decode: Callable[[bytes], T], answer: ReceivedResponse, what: str) -
 
 
 def number_field(answer: ReceivedResponse, name: str, what: str) -> int:
-    """A number in an answer's header; raises ``ClientError`` when it is missing or none."""
+    """A number in an answer's header; raises ``ClientError`` when it is missing or not a number."""
     try:
         return int(answer.fields[name])
     except (KeyError, ValueError) as error:
@@ -385,7 +385,7 @@ def _one_each(data: Iterable[BrokerData]) -> dict[str, BrokerAddress]:
 
 
 def _find_broker(info: ClusterInfo, broker: str) -> BrokerAddress:
-    """By name, or by the address of any broker; an address nobody registered is tried as it is."""
+    """A broker by its name or its address; an address that is not registered is tried as given."""
     every = _brokers(info.brokers.values())
     for one in every:
         if broker == one.address or (broker == one.broker_name and one.is_master):

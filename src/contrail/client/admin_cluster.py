@@ -14,6 +14,7 @@ from contrail.protocol.bodies.connections import (
     decode_producer_connection,
     decode_producer_table,
 )
+from contrail.protocol.bodies.ha_status import HaStatus, decode_ha_status
 from contrail.protocol.bodies.properties_text import parse_properties, render_properties
 from contrail.protocol.bodies.stats import StatItem, decode_stats
 from contrail.protocol.bodies.tables import KVTable
@@ -51,6 +52,13 @@ class ClusterAdmin(MessageAdmin):
         what = "the runtime info"
         answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO, {}, what)
         return BrokerRuntime(broker, decoded(KVTable.decode, answer, what).table)
+
+    async def replication_status(self, broker: str) -> HaStatus:
+        """How replication stands, as a master or one of its slaves tells it."""
+        (address,) = await self._masters(broker=broker)
+        what = "the status of replication"
+        answer = await self._ask(address, RequestCode.GET_BROKER_HA_STATUS, {}, what)
+        return decoded(decode_ha_status, answer, what)
 
     async def broker_stats(self, broker: str, stat: str, key: str) -> StatItem:
         """A stat item, such as ``TOPIC_PUT_NUMS`` of a topic; refused until there was traffic."""
@@ -93,12 +101,13 @@ class ClusterAdmin(MessageAdmin):
     # Draining.
 
     async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Have NameServers tell producers not to send to a broker; topics changed, by NameServer.
+        """Take a broker's write permission from its routes; returns topics changed, by NameServer.
 
-        It holds until the broker registers the topics with other settings.
+        Producers then send to other brokers, until this broker registers its topics with other
+        settings.
 
         Raises:
-            SomeFailed: not every NameServer did it.
+            SomeFailed: some NameServers failed.
         """
         code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
         return await self._write_perm(broker_name, code, "wipeTopicCount")
@@ -107,7 +116,7 @@ class ClusterAdmin(MessageAdmin):
         """Take ``wipe_write_perm`` back.
 
         Raises:
-            SomeFailed: not every NameServer did it.
+            SomeFailed: some NameServers failed.
         """
         code = RequestCode.ADD_WRITE_PERM_OF_BROKER
         return await self._write_perm(broker_name, code, "addTopicCount")
@@ -143,7 +152,7 @@ class ClusterAdmin(MessageAdmin):
     async def producer_connections(
         self, group: str, topic: str, *, allow_partial: bool = False
     ) -> ProducerGroup:
-        """Who produces for a group now, as the brokers of a topic know; empty when nobody does."""
+        """The producers of a group that are connected to the brokers of a topic; may be empty."""
         what = f"the connections of producer group {group!r}"
 
         async def ask(broker: BrokerAddress) -> tuple[Connection, ...]:
@@ -152,7 +161,7 @@ class ClusterAdmin(MessageAdmin):
                 RequestCode.GET_PRODUCER_CONNECTION_LIST,
                 {"producerGroup": group},
                 what,
-                # How brokers say that nobody is connected.
+                # Codes that mean: no client is connected.
                 accepted=(ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR),
             )
             if answer.code != ResponseCode.SUCCESS:
@@ -186,7 +195,7 @@ class ClusterAdmin(MessageAdmin):
     async def delete_expired_segments(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> list[str]:
-        """Have messages past their age removed now, whatever the hour."""
+        """Have expired messages removed now, not only at ``deleteWhen``."""
         code = RequestCode.DELETE_EXPIRED_COMMITLOG
         return await self._upkeep(code, "removal of expired messages", cluster, broker)
 
@@ -218,7 +227,7 @@ class ClusterAdmin(MessageAdmin):
         """Change settings of every NameServer.
 
         Raises:
-            SomeFailed: not every one took them.
+            SomeFailed: some NameServers did not take them.
         """
         await self._ask_name_servers(
             RequestCode.UPDATE_NAMESRV_CONFIG,

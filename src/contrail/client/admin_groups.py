@@ -1,4 +1,4 @@
-"""The admin client on consumer groups: settings, members, and what runs in them."""
+"""The admin client on consumer groups: settings, members, and the members' running info."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class GroupAdmin(TopicAdmin):
     async def group_config(
         self, group: str, *, cluster: str | None = None, allow_partial: bool = False
     ) -> dict[str, SubscriptionGroupConfig]:
-        """A group's settings by name of those brokers that have it.
+        """A group's settings, by the names of the brokers that have the group.
 
         Raises:
             ClientError: no broker has the group.
@@ -89,7 +89,7 @@ class GroupAdmin(TopicAdmin):
     async def _group_config(
         self, broker: BrokerAddress, group: str
     ) -> SubscriptionGroupConfig | None:
-        """From the table of all: asked for one group, a broker may make it on the spot."""
+        """From the table of all groups: asked for one group, a broker may create it."""
         return (await self._group_table(broker)).get(group)
 
     async def _group_table(self, broker: BrokerAddress) -> dict[str, SubscriptionGroupConfig]:
@@ -191,7 +191,7 @@ class GroupAdmin(TopicAdmin):
     async def group_connections(
         self, group: str, *, cluster: str | None = None, allow_partial: bool = False
     ) -> GroupConnections:
-        """Who consumes for a group now, and what they subscribe to; empty when nobody does."""
+        """The connected consumers of a group and their subscriptions; may be empty."""
         return await self._ask_each(
             await self._masters(cluster=cluster),
             lambda broker: self._connections_on(broker, group),
@@ -216,7 +216,7 @@ class GroupAdmin(TopicAdmin):
         return decoded(decode_consumer_connection, answer, what)
 
     async def group_subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the group's members want of a topic now; None when they do not subscribe to it."""
+        """The group's current subscription to a topic; None when no member subscribes to it."""
         what = f"the subscription of group {group!r} to topic {topic!r}"
 
         async def ask(broker: BrokerAddress) -> SubscriptionData | None:
@@ -239,7 +239,7 @@ class GroupAdmin(TopicAdmin):
     async def running_info(
         self, group: str, client_id: str, *, jstack: bool = False
     ) -> ConsumerRunningInfo:
-        """A member's own view: its settings, queues and rates; with ``jstack`` what its threads do.
+        """A member's own view: its settings, queues and rates; with ``jstack`` also its threads.
 
         Raises:
             ClientError: no broker knows that client in the group.
@@ -275,7 +275,7 @@ class GroupAdmin(TopicAdmin):
     async def consumer_status(
         self, group: str, topic: str, *, client_id: str = "", allow_partial: bool = False
     ) -> dict[str, dict[MessageQueue, int]]:
-        """How far the group's members are in memory, by client id and queue."""
+        """The consumer offsets that the group's members have in memory, by client id and queue."""
         what = f"the offsets that clients of group {group!r} have on topic {topic!r}"
         fields = {"group": group, "topic": topic, "clientAddr": client_id}
 
@@ -303,7 +303,7 @@ class GroupAdmin(TopicAdmin):
         return topic
 
     async def closed_dead_letters(self, group: str) -> list[str]:
-        """The brokers on which nobody may read a group's dead letters: see their topic's perm."""
+        """The brokers whose dead-letter topic of a group is not readable, by the topic's perm."""
         route = await self.topic_route(dlq_topic(group))
         return sorted(one.broker_name for one in route.queues if not one.perm & Perm.READ)
 
@@ -326,7 +326,7 @@ def _without_none(answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merged(group: str, answers: Mapping[str, ConsumerConnections]) -> GroupConnections:
-    """Every broker tells of the clients it knows; most of them are known to all."""
+    """Every broker names its connected clients; most clients are connected to all brokers."""
     if not answers:
         return GroupConnections(group)
     subscriptions: dict[str, SubscriptionData] = {}

@@ -38,7 +38,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
 from contrail.protocol.json_style import MessageQueue, body_errors, encode_body
 
-# What every broker lets tools read as.
+# The group that tools pull as: every broker lets it pull.
 TOOLS_GROUP = "TOOLS_CONSUMER"
 # The most that brokers return for one key.
 KEY_COUNT_MAX = 64
@@ -58,7 +58,7 @@ _CLIENT_TIMEOUT_MS = 15_000
 
 @dataclass(frozen=True, slots=True)
 class _Pulled:
-    """What a pull found, and where to go on."""
+    """The messages of a pull, and the queue offset of the next pull."""
 
     messages: list[ReceivedMessage]
     next_queue_offset: int
@@ -67,7 +67,7 @@ class _Pulled:
 
 @dataclass(frozen=True, slots=True)
 class _FoundByKey:
-    """Sound messages with a key, and what brokers say of damaged ones."""
+    """Sound messages with a key, and the brokers' remarks about damaged ones."""
 
     messages: list[ReceivedMessage]
     damaged: list[str]
@@ -83,8 +83,8 @@ class _FoundByKey:
 class TimerCounts:
     """How many timed messages wait on a broker, by their topic and by how soon they are due.
 
-    ``by_horizon_s`` counts those due within so many seconds and not within the number before;
-    Apache's brokers do not tell, and leave it empty.
+    ``by_horizon_s`` counts the messages due within that many seconds, beyond the key before; it is
+    empty for Apache's brokers, which do not report it.
     """
 
     broker: BrokerAddress
@@ -98,7 +98,7 @@ class MessageAdmin(OffsetAdmin):
     # Finding.
 
     async def message(self, topic: str, message_id: str) -> ReceivedMessage | None:
-        """The message with an id of either kind: the producer's, or the one that tells the place.
+        """The message with an id of either kind: the producer's, or the broker's offset id.
 
         None when no broker of the topic has it.
         """
@@ -117,10 +117,10 @@ class MessageAdmin(OffsetAdmin):
         return any(one.address == address for one in await self._every_broker(None))
 
     async def message_by_offset_id(self, offset_message_id: str) -> ReceivedMessage:
-        """The message at the place that an id names.
+        """The message at the physical offset that an offset id names.
 
         Raises:
-            MessageIllegal: it is no such id.
+            MessageIllegal: it is no offset id.
             MessageDamaged: the message there is damaged.
             BrokerRefused: no message is there.
         """
@@ -197,7 +197,7 @@ class MessageAdmin(OffsetAdmin):
         unique: bool,
         allow_partial: bool,
     ) -> _FoundByKey:
-        """Brokers go by a key's hash and by seconds, so what they send is looked at again."""
+        """Brokers look up a key's hash and whole seconds, so their answers are filtered here."""
         what = f"messages of topic {topic!r} with key {key!r}"
         begin_ms, end_ms = epoch_ms(begin), epoch_ms(end)
         fields = {
@@ -248,7 +248,7 @@ class MessageAdmin(OffsetAdmin):
     # Browsing.
 
     async def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
-        """The message at a place in a queue.
+        """The message at a queue offset.
 
         Raises:
             MessageDamaged: the message there is damaged.
@@ -273,9 +273,9 @@ class MessageAdmin(OffsetAdmin):
     async def messages_from(
         self, queue: MessageQueue, queue_offset: int, count_max: int = 32
     ) -> list[ReceivedMessage]:
-        """Some messages of a queue from a place on: as many as one answer holds, at most so many.
+        """Messages of a queue from a queue offset on: as many as one answer holds.
 
-        Empty at the end of the queue, and where nothing is left of what was asked for.
+        At most ``count_max``; empty at the end of the queue, and where the messages are deleted.
         """
         return (await self._pull(queue, queue_offset, count_max)).messages
 
@@ -289,10 +289,11 @@ class MessageAdmin(OffsetAdmin):
     ) -> AsyncIterator[ReceivedMessage]:
         """The messages of a queue from ``start`` to before ``end``, without any group noticing.
 
-        By default from the oldest one to what is the end when browsing starts.
+        By default from the oldest message to the end of the queue at the start of browsing.
 
         Raises:
-            ClientError: the broker does not get past a place before the end, such as a damaged one.
+            ClientError: the broker does not get past an offset before the end, such as that of a
+                damaged record.
         """
         position = await self.queue_offset_min(queue) if start is None else start
         limit = await self.queue_offset_max(queue) if end is None else end
@@ -345,7 +346,8 @@ class MessageAdmin(OffsetAdmin):
     ) -> PullResult:
         """Ask once for messages that pass a filter, without any group noticing.
 
-        With ``wait_ms`` the broker waits so long for some. See ``check_expression`` for SQL92.
+        With ``wait_ms`` the broker waits that long for a message. See ``check_expression`` for
+        SQL92.
 
         Raises:
             BrokerRefused: the broker does not filter, or not by this expression.
@@ -372,7 +374,7 @@ class MessageAdmin(OffsetAdmin):
         *,
         wait_ms: int = 0,
     ) -> ReceivedResponse:
-        """A pull that tells its own subscription and commits nothing."""
+        """A pull that carries its own subscription and commits no offset."""
         fields = {
             "consumerGroup": TOOLS_GROUP,
             "topic": queue.topic,
@@ -396,10 +398,10 @@ class MessageAdmin(OffsetAdmin):
         )
 
     async def check_expression(self, topic: str, expression: str | Sql92) -> None:
-        """Have a topic's brokers look at a filter: Apache's pass over an SQL92 that is none.
+        """Have a topic's brokers check a filter: Apache's ignore an invalid SQL92 in a pull.
 
         Raises:
-            BrokerRefused: a broker does not take it; the message says why.
+            BrokerRefused: a broker refuses the filter; the message says why.
             RouteMissing: no broker has the topic.
         """
         wanted = _subscription(topic, expression)
@@ -425,7 +427,8 @@ class MessageAdmin(OffsetAdmin):
     ) -> None:
         """Have a group consume a message again, through its retry topic.
 
-        ``delay_level`` 0 lets the broker choose by the number of times, -1 makes it a dead letter.
+        ``delay_level`` 0 lets the broker choose by the retry count, -1 makes the message a dead
+        letter.
         """
         await self._ask(
             await self._broker_at(message.store_host),
@@ -444,7 +447,7 @@ class MessageAdmin(OffsetAdmin):
     async def consume_directly(
         self, group: str, client_id: str, message: ReceivedMessage
     ) -> ConsumedDirectly:
-        """Have one member consume a message now, outside of its queue, and tell what came of it."""
+        """Have one member consume a message now, outside of its queue, and return the result."""
         what = f"message {message.message_id} to be consumed by client {client_id!r} of {group!r}"
         broker = await self._broker_at(message.store_host)
         answer = await self._ask(
@@ -484,14 +487,14 @@ class MessageAdmin(OffsetAdmin):
         )
 
     async def recall_timer(self, recall_handle: str) -> bool:
-        """Have a broker drop a message that waits for its time, by a handle of any origin.
+        """Have a broker drop a message that waits for its time, by its recall handle.
 
-        A producer needs the handle that the broker gave it; operators may put one together. False
-        where the broker, as Apache's, recalls by ``Producer.recall`` only.
+        A producer needs the handle that the broker gave it; operators may build one. False where
+        the broker, as Apache's, recalls by ``Producer.recall`` only.
 
         Raises:
-            MessageIllegal: it is no handle.
-            BrokerRefused: too late, or the broker recalls nothing; the message tells.
+            MessageIllegal: the handle is invalid.
+            BrokerRefused: too late, or the broker does not recall; the message says which.
         """
         handle = RecallHandle.decode(recall_handle)
         (broker,) = await self._masters(broker=handle.broker_name)
@@ -507,10 +510,10 @@ class MessageAdmin(OffsetAdmin):
     # Transactions.
 
     async def resume_check_half(self, topic: str, offset_message_id: str) -> None:
-        """Have a half message checked again that was given up after too many checks.
+        """Have a half message checked again that the broker gave up after too many checks.
 
         Raises:
-            MessageIllegal: the id does not tell a place.
+            MessageIllegal: the id is no offset id.
             BrokerRefused: no half message is there.
         """
         place = decode_offset_message_id(offset_message_id)
@@ -524,7 +527,7 @@ class MessageAdmin(OffsetAdmin):
     async def transactions(
         self, broker: str, *, first: int = 0, count_max: int = 100
     ) -> TransactionPage:
-        """Open transactions of a Contrail broker, oldest first; Apache's brokers do not tell."""
+        """Open transactions of a Contrail broker, oldest first; Apache's brokers list none."""
         (address,) = await self._masters(broker=broker)
         what = "the open transactions"
         fields = {"offset": str(first), "limit": str(count_max)}
@@ -541,7 +544,7 @@ class MessageAdmin(OffsetAdmin):
         await self._decide(broker, transaction_id, "commit")
 
     async def roll_back_transaction(self, broker: str, transaction_id: str) -> None:
-        """Decide an open transaction of a Contrail broker: its message never was."""
+        """Decide an open transaction of a Contrail broker: its message is dropped."""
         await self._decide(broker, transaction_id, "rollback")
 
     async def _decide(self, broker: str, transaction_id: str, fate: str) -> None:
@@ -561,7 +564,7 @@ def _messages(answer: ReceivedResponse, broker: BrokerAddress) -> list[ReceivedM
 
 
 def says_damaged(remark: str | None) -> bool:
-    """Whether a broker's remark is about a message that is damaged, or was and was replaced."""
+    """Whether a broker's remark is about a damaged record, or about one that was replaced."""
     return remark is not None and ("is damaged" in remark or "was damaged" in remark)
 
 

@@ -24,7 +24,7 @@ from contrail.protocol.bodies.tables import TopicList
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.json_style import MessageQueue
 
-# A time before all times is RocketMQ's way to ask for the end of the queues.
+# RocketMQ's reset time that means the end of the queues.
 _TO_END_MS = -1
 _SERVER_SIDE_RESET = "useServerSideResetOffset"
 # A group may have thousands of queues on a broker.
@@ -32,7 +32,7 @@ _STATS_TIMEOUT_FACTOR = 3
 
 
 class OffsetAdmin(GroupAdmin):
-    """Where groups are, and how they are moved."""
+    """Lag and consumer offsets of groups, and their resets."""
 
     # Looking.
 
@@ -47,7 +47,7 @@ class OffsetAdmin(GroupAdmin):
         """How far a group is behind on each queue of a topic, or of all topics it consumes.
 
         A queue without a committed offset counts from its beginning. Empty for a group that never
-        committed anything.
+        committed an offset.
 
         Raises:
             ClientError: no broker knows the group.
@@ -77,7 +77,7 @@ class OffsetAdmin(GroupAdmin):
             allow_partial=allow_partial,
         )
         if not any(one.consumer_offset > 0 for one in lag.queues):
-            # Brokers answer for a group that nobody has ever heard of as if it had nothing to do.
+            # Brokers answer for an unknown group as for a group without lag.
             await self._require_known(group, cluster, allow_partial=allow_partial)
         return lag
 
@@ -87,7 +87,7 @@ class OffsetAdmin(GroupAdmin):
         except SomeFailed:
             if not allow_partial:
                 raise
-            # One that did not answer may know it.
+            # A broker that did not answer may know the group.
             return
         if not is_known:
             raise ClientError(
@@ -106,7 +106,7 @@ class OffsetAdmin(GroupAdmin):
     async def lags(
         self, *, cluster: str | None = None, allow_partial: bool = False
     ) -> dict[str, GroupLag]:
-        """The lag of every group, with one question to each broker."""
+        """The lag of every group, with one request to each broker."""
         what = "the lag of all groups"
 
         async def ask(broker: BrokerAddress) -> dict[str, list[ConsumeStats]]:
@@ -138,7 +138,7 @@ class OffsetAdmin(GroupAdmin):
             )
             if answer.code == ResponseCode.SUCCESS:
                 return set(decoded(TopicList.decode, answer, what).topics)
-            # Brokers before 5.0 tell it with the group's progress.
+            # Brokers before 5.0 report it with the group's progress.
             fields = {"consumerGroup": group}
             answer = await self._ask(broker, RequestCode.GET_CONSUME_STATS, fields, what)
             stats = decoded(decode_consume_stats, answer, what)
@@ -155,7 +155,7 @@ class OffsetAdmin(GroupAdmin):
     async def consume_time_spans(
         self, group: str, topic: str, *, allow_partial: bool = False
     ) -> list[QueueTimeSpan]:
-        """From when to when each queue has messages, and when the last consumed one was stored."""
+        """The oldest and newest store time of each queue, and that of the last consumed message."""
         what = f"the time spans of group {group!r} on topic {topic!r}"
 
         async def ask(broker: BrokerAddress) -> list[QueueTimeSpan]:
@@ -228,11 +228,11 @@ class OffsetAdmin(GroupAdmin):
         return await self._reset(group, topic, epoch_ms(moment), force)
 
     async def reset_to_begin(self, group: str, topic: str) -> dict[MessageQueue, int]:
-        """Have a group consume everything that is there again."""
+        """Have a group consume all stored messages again."""
         return await self._reset(group, topic, 0, True)
 
     async def skip_to_end(self, group: str, topic: str) -> dict[MessageQueue, int]:
-        """Have a group skip everything that is there now."""
+        """Have a group skip all messages stored until now."""
         return await self._reset(group, topic, _TO_END_MS, True)
 
     async def _reset(
@@ -267,9 +267,9 @@ class OffsetAdmin(GroupAdmin):
     async def _is_ours_to_set(
         self, broker: BrokerAddress, group: str, refusal: BrokerRefused
     ) -> bool:
-        """Whether a broker that only tells members found none to tell.
+        """Whether a broker that resets by notifying members found no member.
 
-        Before it looks for them it refuses a group that has no offset yet, for a general reason.
+        Before it looks for members it refuses a group without an offset by SYSTEM_ERROR.
         """
         if refusal.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return True
@@ -297,10 +297,10 @@ class OffsetAdmin(GroupAdmin):
     async def reset_to_offset(
         self, group: str, queue: MessageQueue, queue_offset: int
     ) -> dict[MessageQueue, int]:
-        """Move a group to a place in one queue.
+        """Move a group to a queue offset of one queue.
 
         Raises:
-            OffsetIllegal: the queue does not reach that far.
+            OffsetIllegal: the queue has no such offset.
             ClientError: the broker cannot do it while the group has members; the message says so.
         """
         low, high = await asyncio.gather(self.queue_offset_min(queue), self.queue_offset_max(queue))
@@ -332,7 +332,7 @@ class OffsetAdmin(GroupAdmin):
         return decoded(decode_reset_offsets, await self._ask(broker, code, fields, what), what)
 
     async def _resets_by_itself(self, broker: BrokerAddress) -> bool:
-        """Others ignore the queue that is named, and would move the group on all of them."""
+        """Other brokers ignore the named queue, and would move the group on all queues."""
         what = f"setting {_SERVER_SIDE_RESET}"
         answer = await self._ask(broker, RequestCode.GET_BROKER_CONFIG, {}, what)
         settings = parse_properties(answer.body.decode("utf-8", "replace"))
@@ -342,7 +342,7 @@ class OffsetAdmin(GroupAdmin):
         if await self._has_members(broker, group):
             raise ClientError(
                 f"{broker} cannot move group {group!r} on one queue while the group has members, "
-                f"who would overwrite it: stop them first, set {_SERVER_SIDE_RESET}=true there "
+                f"which would overwrite it: stop them first, set {_SERVER_SIDE_RESET}=true there "
                 "(RocketMQ 5.1 or newer), or reset by time"
             )
 
@@ -353,7 +353,7 @@ class OffsetAdmin(GroupAdmin):
     async def clone_offsets(
         self, source: str, destination: str, topic: str, *, offline: bool = True
     ) -> dict[MessageQueue, int | None]:
-        """Copy a group's progress on a topic to another group; returns where that is now.
+        """Copy a group's progress on a topic to another group; returns the other group's offsets.
 
         Without ``offline`` only topics that ``source`` subscribes to at the moment are copied.
 

@@ -1,4 +1,4 @@
-"""The admin client on single queues: which there are, and what is where in them."""
+"""The admin client on single queues: a topic's queues, their offsets and times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contrail.protocol.codes import RequestCode
 from contrail.protocol.json_style import MessageQueue
 
 _TIME_UNKNOWN_MS = -1
-# The field of a page of system messages that tells the same.
+# The field with the same number in a page of system messages.
 _LISTED_AS = {
     RequestCode.GET_MIN_OFFSET: "minOffset",
     RequestCode.GET_MAX_OFFSET: "maxOffset",

@@ -44,9 +44,9 @@ class TopicAdmin(QueueAdmin):
     # Lists and settings.
 
     async def topics(self, *, cluster: str | None = None, internal: bool = True) -> list[str]:
-        """The names of all topics, or of those of one cluster.
+        """The names of all topics, or of one cluster's topics.
 
-        Without ``internal`` those that the system, retries and dead letters use are left out.
+        Without ``internal`` topics of the system, of retries and of dead letters are left out.
         """
         if cluster is None:
             code, fields = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}
@@ -70,7 +70,7 @@ class TopicAdmin(QueueAdmin):
         ]
 
     async def topic_clusters(self, topic: str) -> list[str]:
-        """Which clusters have a topic."""
+        """The clusters that have a topic."""
         return sorted({one.cluster for one in (await self.topic_route(topic)).brokers})
 
     async def topic_config(
@@ -161,7 +161,7 @@ class TopicAdmin(QueueAdmin):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Change what is given and keep the rest; an attribute that is None is removed.
+        """Change the given settings and keep the others; an attribute that is None is removed.
 
         To shrink without losing messages, first lower ``write_queues``, and ``read_queues`` when
         the last queues are consumed.
@@ -213,7 +213,7 @@ class TopicAdmin(QueueAdmin):
         return sorted(names)
 
     async def _wait_for_route(self, topic: str, configs: Mapping[str, TopicConfig]) -> None:
-        """A broker answers first and tells the NameServers then."""
+        """Wait for the routes: a broker answers before it registers with the NameServers."""
         deadline = asyncio.get_running_loop().time() + self._timeout_ms / 1000
         while not await self._is_routed(topic, configs):
             if asyncio.get_running_loop().time() > deadline:
@@ -298,7 +298,7 @@ class TopicAdmin(QueueAdmin):
             reaches, rate = decoded(decode_topic_stats, answer, what)
             for queue in queues:
                 if queue.broker_name == broker.broker_name and queue not in reaches:
-                    # Brokers before 5.0 leave out those that may only be read.
+                    # Brokers before 5.0 leave out queues that are read-only.
                     reaches[queue] = await self._reach(queue)
             return reaches, rate
 
@@ -311,7 +311,7 @@ class TopicAdmin(QueueAdmin):
         )
 
     async def topic_consumers(self, topic: str, *, allow_partial: bool = False) -> list[str]:
-        """The groups that consume a topic, or did and left offsets."""
+        """The groups that consume a topic, or have offsets on it."""
         what = f"the consumers of topic {topic!r}"
 
         async def ask(broker: BrokerAddress) -> list[str]:
@@ -343,9 +343,9 @@ def _check_topic(config: TopicConfig) -> None:
 def _order_counts(
     known: Mapping[str, int], configs: Mapping[str, TopicConfig], order: bool | None
 ) -> dict[str, int]:
-    """What the NameServers shall say; None for ``order`` leaves a topic in order if it was.
+    """The order configuration to set; None for ``order`` keeps the topic's present one.
 
-    They are asked and not the brokers alone, since those before 5.0 do not remember it.
+    The NameServers are asked too, since brokers before 5.0 do not remember it.
     """
     counts = dict(known)
     for name, config in configs.items():

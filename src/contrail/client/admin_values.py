@@ -1,4 +1,4 @@
-"""What the admin client answers with."""
+"""The values that the admin client returns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contrail.protocol.bodies.routes import MASTER_ID
 from contrail.protocol.json_style import MessageQueue
 
 Moment = datetime | int
-"""A time as users write it: a ``datetime`` (one without a zone is local) or epoch milliseconds."""
+"""A time as users write it: a ``datetime`` (local time without a zone) or epoch milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,7 +35,7 @@ class BrokerAddress:
 class QueueStats:
     """How far one queue reaches; ``queue_offset_max`` is the offset the next message will get.
 
-    ``last_store_timestamp_ms`` is 0 for a queue without messages, and -1 where it is not known.
+    ``last_store_timestamp_ms`` is 0 for a queue without messages, and -1 if unknown.
     """
 
     queue: MessageQueue
@@ -52,7 +52,7 @@ class QueueStats:
 class TopicStats:
     """How far each queue of a topic reaches, and how many messages a second come in.
 
-    ``put_per_second`` is 0 from brokers older than 5.0, which do not tell.
+    ``put_per_second`` is 0 from brokers older than 5.0, which do not report it.
     """
 
     topic: str
@@ -78,7 +78,7 @@ class QueueLag:
     consumer_offset: int
     lag: int
     last_timestamp_ms: int
-    # Pulled by a member and not consumed yet; brokers older than 5.0 do not tell.
+    # Messages pulled by a member and not consumed yet; brokers before 5.0 do not report them.
     in_flight: int = 0
 
 
@@ -102,7 +102,7 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
-    """A client, and which brokers know it; ``version`` is RocketMQ's number for its release."""
+    """A client and the brokers it is connected to; ``version`` is RocketMQ's release number."""
 
     client_id: str
     address: str
@@ -114,7 +114,7 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True)
 class GroupConnections:
-    """Who consumes for a group now. Without connections the rest means nothing."""
+    """The connected consumers of a group. Without connections the other fields mean nothing."""
 
     group: str
     connections: tuple[ClientConnection, ...] = ()
@@ -130,7 +130,7 @@ class GroupConnections:
 
 @dataclass(frozen=True, slots=True)
 class ProducerGroup:
-    """Who produces for a group now."""
+    """The connected producers of a group."""
 
     group: str
     connections: tuple[ClientConnection, ...] = ()
@@ -138,7 +138,7 @@ class ProducerGroup:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRuntime:
-    """A broker's runtime info as it tells it, and the figures people look for first."""
+    """A broker's runtime info as received, and its most used figures as properties."""
 
     broker: BrokerAddress
     values: Mapping[str, str]
@@ -154,12 +154,12 @@ class BrokerRuntime:
 
     @property
     def put_per_second(self) -> float:
-        """Of the last ten seconds."""
+        """Messages stored per second over the last ten seconds."""
         return self.first_figure("putTps")
 
     @property
     def get_per_second(self) -> float:
-        """Of the last ten seconds; messages handed to consumers."""
+        """Messages handed to consumers per second over the last ten seconds."""
         return self.first_figure("getTransferredTps") or self.first_figure("getTransferedTps")
 
     @property
@@ -183,7 +183,7 @@ class BrokerRuntime:
         return self._counted("msgGetTotal", "YesterdayMorning", "TodayMorning")
 
     def first_figure(self, name: str) -> float:
-        """The first of several figures, 0 for none: rates are told for 10 s, 1 and 10 min."""
+        """The first of several figures, 0 for none: brokers report rates of 10 s, 1 and 10 min."""
         pieces = self.values.get(name, "").split()
         try:
             return float(pieces[0]) if pieces else 0.0
@@ -198,7 +198,7 @@ class BrokerRuntime:
 
 @dataclass(frozen=True, slots=True)
 class TransactionPage:
-    """Some of a broker's open transactions, and how many there are in all."""
+    """A page of a broker's open transactions, and the count of all."""
 
     broker: BrokerAddress
     transactions: tuple[OpenTransaction, ...]
@@ -207,7 +207,7 @@ class TransactionPage:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A half message that waits for its fate; ``next_check_ms`` is -1 while nobody can be asked."""
+    """An open half message; ``next_check_ms`` is -1 while no producer of its group is connected."""
 
     broker_name: str
     transaction_id: str

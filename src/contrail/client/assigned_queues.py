@@ -1,4 +1,4 @@
-"""The queues this consumer has: taken and given up as the group shares them anew."""
+"""The queues this consumer has: taken and given up when the group rebalances."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from contrail.errors import ClientError
 
 _log = logging.getLogger(__name__)
 
-# How long sharing waits for a handler of a queue that goes; after that it is waited for beside.
+# How long rebalancing waits for the handler of a queue that is given up; after that a task waits
+# for it.
 _RELEASE_S = 0.5
-# How often locks are looked at; when one is renewed says its lease.
+# How often locks are checked; the lease says when a lock is renewed.
 _LOCKS_S = 0.5
 
 
 class Supply(Protocol):
-    """Who hands messages to handlers, as far as queues come and go."""
+    """The supply of messages to handlers, as far as queues are added and dropped."""
 
     def dropped(self, reader: QueueReader) -> None: ...
     async def released(self, reader: QueueReader) -> None: ...
@@ -52,17 +53,17 @@ class AssignedQueues:
         self._locks = locks
         self._places = places
         self._share_again = share_again
-        # Queues that are given up, while a handler still has something of them or their broker has
-        # not heard of it.
+        # Queues being given up, while a handler has messages of them or their broker has not been
+        # notified.
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
-        # Those of them with a handler at work: their locks are kept until it is done.
+        # Queues being given up whose handler is at work: their locks are kept until it is done.
         self._busy: dict[MessageQueue, QueueReader] = {}
-        # Queues whose locks are asked for, and that are not read yet.
+        # Queues whose locks are requested, and that are not read yet.
         self._locking: set[MessageQueue] = set()
         self._is_closed = False
 
     async def take_share(self, topic: str, queues: set[MessageQueue]) -> bool:
-        """These are ours of the topic, and no others; False when some cannot be taken yet."""
+        """Have exactly these queues of the topic; False when some cannot be taken yet."""
         if self._is_closed:
             return True
         gone = [
@@ -95,12 +96,12 @@ class AssignedQueues:
         return all(results) and len(locks) == len(queues)
 
     def _unlock_unused(self, locks: QueueLocks, queues: set[MessageQueue]) -> None:
-        """Others need not wait for the lock of a queue that is not read here after all."""
+        """Unlock queues that are not read here after all, so that other members need not wait."""
         self._locking -= queues
         unused = queues - self.readers.keys() - self._leaving.keys()
         if unused:
-            # Beside: whoever was taking them may have been cancelled.
-            task = self._owner.instance.spawn(self._unlock(locks, unused), "unlock what is unused")
+            # In a task of its own: the task that took the queues may have been cancelled.
+            task = self._owner.instance.spawn(self._unlock(locks, unused), "unlock unused queues")
             self._leaving.update(dict.fromkeys(unused, task))
 
     async def _unlock(self, locks: QueueLocks, queues: set[MessageQueue]) -> None:
@@ -111,7 +112,7 @@ class AssignedQueues:
                 del self._leaving[queue]
 
     async def _take_one(self, queue: MessageQueue, lock: tuple[int, int] | None = None) -> bool:
-        """Read a queue; ``lock`` is when its lock was asked for, and its grant."""
+        """Read a queue; ``lock`` is the time its lock was requested, and the grant."""
         owner = self._owner
         try:
             await self._offsets.remove(queue)
@@ -124,7 +125,7 @@ class AssignedQueues:
             asked_ms, grant = lock
             process_queue.lock(asked_ms, self._locks.lease(queue.broker_name).lasts_ms, grant)
             if not process_queue.holds_lock(monotonic_ms()):
-                # Somebody else may have gone on from that place meanwhile.
+                # Another member may have consumed from that offset meanwhile.
                 return False
         if not self._is_closed and queue not in self.readers:
             self._add(queue, process_queue)
@@ -140,7 +141,7 @@ class AssignedQueues:
     # Giving up.
 
     async def _give_up(self, queue: MessageQueue, *, place: int | None = None) -> None:
-        """Let go of a queue; ``place`` is where the group goes on, if not where it is."""
+        """Let go of a queue; ``place`` is where the group resumes, if not at its offset."""
         task = self._begin_to_give_up(queue, place)
         if task is not None:
             await asyncio.wait({task}, timeout=_RELEASE_S)
@@ -175,14 +176,14 @@ class AssignedQueues:
             del self._leaving[queue]
 
     def _is_ours(self, reader: QueueReader) -> bool:
-        """Whether nobody else can have this queue now."""
+        """Whether no other member can have this queue now."""
         return self._locks is None or reader.process_queue.holds_lock(monotonic_ms())
 
     def _fence(self, reader: QueueReader) -> None:
-        """Somebody else may have the queue, or have had it: nothing that was done here is noted.
+        """Drop a queue that another member may have, or have had, without noting its progress.
 
-        No handler of it starts any more. It is taken again, if it is to be, with another lock and
-        from where the group is then.
+        No handler of the queue starts any more. If the queue is assigned again, it is taken with a
+        new lock and from the group's offset at that time.
         """
         reader.process_queue.is_locked = False
         self._offsets.forget(reader.queue)
@@ -203,7 +204,7 @@ class AssignedQueues:
             self._offsets.update(reader.queue, progress, increase_only=True)
 
     async def move(self, places: Mapping[MessageQueue, int]) -> None:
-        """Go on elsewhere: the queues are given up, and taken again from there."""
+        """Move to other offsets: the queues are given up, and taken again from there."""
         moving = [queue for queue in places if queue in self.readers]
         await asyncio.gather(*(self._give_up(queue, place=places[queue]) for queue in moving))
         self._share_again()
@@ -211,19 +212,19 @@ class AssignedQueues:
     # Progress.
 
     async def persist(self) -> None:
-        """Of queues that are ours for certain."""
+        """Write the progress of queues that are certainly ours."""
         ours = {queue: one for queue, one in self.readers.items() if self._is_ours(one)}
         for reader in ours.values():
             self._note(reader)
         await self._offsets.persist(ours if self._locks is not None else None)
 
     def progress(self, topic: str) -> dict[MessageQueue, int]:
-        """How far this member is in a topic."""
+        """This member's consumer offsets of a topic."""
         places: dict[MessageQueue, int] = {}
         for queue, reader in self.readers.items():
             if queue.topic == topic:
                 place = reader.process_queue.consumer_offset
-                # An idle queue's first pull is answered late: what is stored counts until then.
+                # An idle queue's first pull is answered late: until then the stored offset counts.
                 place = self._offsets.known(queue) if place is None else place
                 if place is not None:
                     places[queue] = place
@@ -245,7 +246,7 @@ class AssignedQueues:
         ]
 
     async def renew_locks(self, locks: QueueLocks, queues: Collection[MessageQueue]) -> None:
-        """Of brokers that do not answer the locks stay as they are, until they expire."""
+        """Locks of brokers that do not answer stay as they are, until they expire."""
         if not queues:
             return
         asked_ms = monotonic_ms()
@@ -264,13 +265,13 @@ class AssignedQueues:
     # The end.
 
     def stop_reading(self) -> None:
-        """Pull no more; handlers go on with what they have."""
+        """Pull no more; handlers finish the messages they have."""
         self._is_closed = True
         for reader in self.readers.values():
             reader.stop()
 
     async def close(self) -> None:
-        """Keep the progress, and let others have the queues."""
+        """Write the progress, and release the queues to other members."""
         for reader in self.readers.values():
             reader.drop()
             self._supply.dropped(reader)

@@ -1,4 +1,4 @@
-"""How much may be on its way at once: who sends faster than brokers store must wait."""
+"""A bound on sends under way: a producer that sends faster than brokers store must wait."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contrail.errors import BackPressure
 
 
 class Slots:
-    """Counts what is under way, and its bytes. Who finds no room waits, first come first served.
+    """Counts sends under way, and their bytes. Sends without room wait, first come first served.
 
-    A message larger than all the room there is gets through when nothing else is under way.
+    A message larger than the whole room is sent when no other send is under way.
     """
 
     def __init__(self, *, count_max: int, bytes_max: int) -> None:
@@ -23,7 +23,7 @@ class Slots:
         self._idle: asyncio.Future[None] | None = None
 
     def take(self, size: int) -> bool:
-        """Take a slot at once, if there is room and nobody waits for it."""
+        """Take a slot without waiting, if there is room and no other send waits for it."""
         if self._waiting or not self._has_room(size):
             return False
         self.count += 1
@@ -36,10 +36,10 @@ class Slots:
         return self.bytes + size <= self._bytes_max or self.count == 0
 
     async def wait(self, size: int, deadline_s: float) -> None:
-        """Take a slot when there is room, by the loop's clock not after ``deadline_s``.
+        """Take a slot as soon as there is room, until ``deadline_s`` of the loop's clock.
 
         Raises:
-            BackPressure: there was none in time; nothing is taken.
+            BackPressure: there was no room in time; no slot is taken.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -49,7 +49,7 @@ class Slots:
         try:
             await future
         except BaseException:
-            # Cancelled: perhaps after the slot was handed over.
+            # Cancelled: perhaps after this send got the slot.
             if future.done() and not future.cancelled() and future.exception() is None:
                 self.give_back(size)
             raise
@@ -91,7 +91,7 @@ class Slots:
                 return
 
     async def until_idle(self) -> None:
-        """Return once nothing is under way."""
+        """Return once no send is under way."""
         if self.count or self._waiting:
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()

@@ -7,9 +7,9 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from contrail.client.instance import require_same_process
@@ -19,8 +19,9 @@ from contrail.runtime.event_loop import choose_event_loop
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
-# Beyond what handlers are promised.
+# Added to the time that handlers have to finish.
 _EXIT_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 2.0
 
@@ -38,9 +39,22 @@ class _Waiter:
         self._error: BaseException | None = None
         self.is_done = False
 
-    def start(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> None:
-        self._task = loop.create_task(work)
-        self._task.add_done_callback(self._ended)
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Callable[..., Coroutine[Any, Any, Any]],
+        given: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> None:
+        try:
+            self._task = loop.create_task(work(*given, **named))
+        except Exception as error:
+            # No coroutine came of it, for example because of an argument too many: the caller is
+            # told, who would wait for ever otherwise.
+            self._error = error
+            self._finish()
+        else:
+            self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled():
@@ -48,6 +62,9 @@ class _Waiter:
         else:
             self._error = task.exception()
             self._result = None if self._error is not None else task.result()
+        self._finish()
+
+    def _finish(self) -> None:
         self.is_done = True
         self._done.release()
 
@@ -59,7 +76,7 @@ class _Waiter:
         try:
             raise error
         finally:
-            # The error's traceback knows this frame: a circle that nobody would need.
+            # The error's traceback refers to this frame: without this, a reference cycle.
             del error
 
     def cancel(self) -> None:
@@ -73,10 +90,10 @@ class BackgroundLoop:
     def __init__(self) -> None:
         self.process_id = os.getpid()
         self.loop = choose_event_loop().new_loop()
-        # Closed at exit, so that brokers hear of it and offsets are kept; a program may hold none
-        # of them any more.
+        # Clients to close at exit, so that brokers are notified and offsets are written; the
+        # program may have dropped its references.
         self.open_clients: set[Any] = set()
-        # Those of them whose handlers are plain functions, see ``_close_before_thread_pools``.
+        # Clients among them whose handlers are plain functions, see ``_close_before_thread_pools``.
         self.thread_pool_clients: WeakSet[Any] = WeakSet()
         self._is_over = False
         self._thread = threading.Thread(target=self._serve, name="contrail", daemon=True)
@@ -88,28 +105,29 @@ class BackgroundLoop:
             try:
                 self.loop.run_forever()
             except (KeyboardInterrupt, SystemExit) as error:
-                # They leave the loop at once, and everybody who waits would wait for ever.
+                # These exceptions end the loop, and every waiting thread would wait for ever.
                 _log.error("%r was raised on the client's own thread, which goes on", error)
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What ``work`` returns or raises. Interrupting the waiting thread cancels it.
+    def run(
+        self, work: Callable[P, Coroutine[Any, Any, T]], /, *given: P.args, **named: P.kwargs
+    ) -> T:
+        """Run ``work`` on the loop; returns or raises as it does. An interrupt cancels it.
+
+        The loop's thread makes the coroutine: Ctrl-C reaches the main thread only, and between
+        making a coroutine and handing it over it would leave one that is never awaited.
 
         Raises:
             ClientForked: the client was made before this process was forked.
             ClientClosed: the interpreter is exiting.
             ClientError: called on the loop's own thread, which would wait for itself.
         """
-        try:
-            self.require_usable()
-        except ClientError:
-            work.close()
-            raise
+        self.require_usable()
         waiter = _Waiter()
         try:
-            self.loop.call_soon_threadsafe(waiter.start, self.loop, work)
+            self.loop.call_soon_threadsafe(waiter.start, self.loop, work, given, named)
             result: T = waiter.wait()
         except BaseException:
-            # Ctrl-C, or whatever a signal's handler raised: nobody waits any more.
+            # Ctrl-C, or another exception of a signal handler: no thread waits any more.
             if not waiter.is_done:
                 self.loop.call_soon_threadsafe(waiter.cancel)
             raise
@@ -117,7 +135,7 @@ class BackgroundLoop:
 
     @property
     def is_gone(self) -> bool:
-        """Whether there is nothing left to close: after a fork, and late in an exit."""
+        """Whether clients need no closing: after a fork, and late in an exit."""
         return self._is_over or os.getpid() != self.process_id
 
     def require_usable(self) -> None:
@@ -134,16 +152,16 @@ class BackgroundLoop:
     # The end.
 
     def close_clients(self, clients: Collection[Any]) -> None:
-        """Close what the program left open, all at once; they get a while."""
+        """Close the clients that the program left open, concurrently, within a time limit."""
         if clients and not self.is_gone:
             for client in clients:
                 self.open_clients.discard(client)
-            self.run(_close_all(clients))
+            self.run(_close_all, clients)
 
     def stop(self) -> None:
-        """End the thread; nothing can be run any more."""
+        """End the thread; ``run`` raises from now on."""
         if not self.is_gone:
-            self.run(_cancel_others())
+            self.run(_cancel_others)
             self._is_over = True
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(_STOP_TIMEOUT_S)
@@ -164,7 +182,7 @@ async def _close(client: Any) -> None:
 
 
 async def _cancel_others() -> None:
-    """Nothing may be pending when the loop goes: it would complain."""
+    """Cancel pending tasks: a loop that is closed with some prints warnings."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -186,20 +204,20 @@ def background_loop() -> BackgroundLoop:
 
 
 def _close_before_thread_pools() -> None:
-    """Python ends thread pools first: handlers in threads would fail from then on."""
+    """Close consumers with plain handlers: Python ends thread pools before it runs ``atexit``."""
     if _current is not None:
         _current.close_clients(list(_current.thread_pool_clients))
 
 
 def _close_at_exit() -> None:
-    """After the program's own threads: they may still send."""
+    """Close the other clients after the program's own threads, which may still send."""
     if _current is not None:
         _current.close_clients(list(_current.open_clients))
         _current.stop()
 
 
 def _forget_in_child() -> None:
-    """The thread did not come along over the fork."""
+    """Forget the loop in a child of a fork: its thread exists in the parent only."""
     global _current, _lock
     _lock = threading.Lock()
     _current = None

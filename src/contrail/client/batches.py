@@ -22,7 +22,7 @@ from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.codes import RequestCode
 
 # Where ``send_many`` cuts. Brokers count a batch by its records, whose fixed part is longer than
-# that of the units it travels in, so a batch must stay well below their limit.
+# that of the units on the wire, so a batch must stay well below their limit.
 MANY_BYTES_MAX = 1 << 20
 # Brokers answer with the ids of all messages in one header field.
 MANY_COUNT_MAX = 1_000
@@ -30,12 +30,12 @@ _RECORD_BYTES = 160
 
 
 Enrich = Callable[[dict[str, str]], None]
-# Which queue a message must go to, or None when any will do.
+# The queue a message must go to, or None for any queue.
 PlaceOf = Callable[[Message], MessageQueue | None]
 
 
 class SentMany(NamedTuple):
-    """What became of a list of messages: one receipt for each batch it was cut into."""
+    """The result of a list of messages: one receipt for each batch it was cut into."""
 
     receipts: list[SendReceipt]
     batch_count: int
@@ -45,7 +45,7 @@ def listed(messages: Iterable[Message], call: str) -> list[Message]:
     """The messages that a call was given.
 
     Raises:
-        MessageInvalid: it was given something else.
+        MessageInvalid: the call was given something else.
     """
     if isinstance(messages, Message):
         raise MessageInvalid(f"{call} takes a list and got one message: give [message], or send()")
@@ -63,10 +63,10 @@ def listed(messages: Iterable[Message], call: str) -> list[Message]:
 
 
 def common_sharding_key(messages: Sequence[Message]) -> str | None:
-    """The one sharding key of a batch, None when it has none.
+    """The sharding key that all messages of a batch have; None when they have none.
 
     Raises:
-        MessageInvalid: there are several; each may lead to another queue.
+        MessageInvalid: there are several keys; each may lead to another queue.
     """
     keys = list(dict.fromkeys(one.sharding_key for one in messages if one.sharding_key))
     if len(keys) > 1:
@@ -87,7 +87,7 @@ def prepare_batch(
 ) -> Outgoing:
     """One send that holds all ``messages``; batches are never compressed.
 
-    ``enrich`` may add to the properties of each.
+    ``enrich`` may add properties to each message.
 
     Raises:
         MessageInvalid: they may not go together, or are too many bytes.
@@ -168,7 +168,7 @@ def _unit(message: Message, unique_id: str, bytes_max: int, enrich: Enrich | Non
 
 
 def _anywhere(message: Message) -> None:
-    """Any queue will do."""
+    """None: the message may go to any queue."""
 
 
 def cut(
@@ -176,17 +176,19 @@ def cut(
 ) -> list[list[Message]]:
     """``messages`` in batches of one topic, queue and wait flag, each below ``bytes_max``.
 
-    The messages for a queue keep their order. One that is too long by itself is alone.
+    The messages for a queue keep their order. A message longer than ``bytes_max`` gets a batch of
+    its own.
 
     Raises:
-        MessageInvalid: one may not be in a batch at all.
+        MessageInvalid: a message may not be in a batch.
     """
     batches: list[list[Message]] = []
-    # The batches that are being filled, and their bytes so far.
+    # The batches being filled, with the bytes they have.
     filling: dict[object, tuple[list[Message], int]] = {}
     for message in messages:
         _check_plain(message)
-        # In a queue of its own choice a message must not pass another, whatever their flags.
+        # A message must not overtake another message of the queue chosen for both, whatever their
+        # flags.
         kind = place_of(message) or (message.topic, message.wait_store_ok)
         size = _record_bytes(message)
         batch, filled = filling.get(kind, ([], bytes_max))
@@ -206,7 +208,7 @@ def _has_room(batch: Sequence[Message], message: Message) -> bool:
 
 def _record_bytes(message: Message) -> int:
     size = _RECORD_BYTES + len(message.topic) + len(message.body)
-    # Four bytes is the most a character has.
+    # A character has at most four bytes.
     for name, value in message.properties.items():
         size += 4 * (len(name) + len(value)) + 2
     keys = (message.keys,) if isinstance(message.keys, str) else message.keys

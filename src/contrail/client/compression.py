@@ -1,4 +1,4 @@
-"""Bodies made smaller, and back. Brokers store what producers chose; consumers read all three."""
+"""Bodies made smaller, and back. Brokers store the producer's choice; consumers read all three."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contrail.errors import ClientError
 
 COMPRESSED_FLAG = 0x1
 _TYPE_MASK = 0x700
-# What an inflated body may have at most: the frame limit is 16 MiB, and nobody stores more.
+# The most bytes of an inflated body: the frame limit is 16 MiB, and no broker stores more.
 _BODY_BYTES_MAX = 64 << 20
 _INFLATE_BYTES_FIRST = 64 << 10
 # A block of four bytes may stand for 128 KiB: a step gives 32 MiB at most.
@@ -19,7 +19,7 @@ _ZSTD_STEP_BYTES = 1 << 10
 
 
 class Compression(Enum):
-    """How a body is compressed; the values are the bits that say so in ``sysFlag``."""
+    """How a body is compressed; the values are its bits in ``sysFlag``."""
 
     LZ4 = 0x100
     ZSTD = 0x200
@@ -51,7 +51,7 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
         return body
     kind = sys_flag & _TYPE_MASK
     try:
-        # Clients of long ago set no type: theirs is zlib.
+        # Old clients set no type and compress by zlib.
         if kind in (0, Compression.ZLIB.value):
             return _inflate(body)
         if kind == Compression.LZ4.value:
@@ -97,7 +97,7 @@ def _inflate_lz4(body: bytes) -> bytes:
 
 
 def _inflate_zstd(body: bytes) -> bytes:
-    """In small steps, because a step cannot be told where to stop."""
+    """In small steps, because a step has no limit for its output."""
     inflating = _library("zstandard", "zstandard").ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
     inflated = 0

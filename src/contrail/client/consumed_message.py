@@ -1,4 +1,4 @@
-"""A message in the hands of a handler, who may say what becomes of it."""
+"""A message in a handler, which may acknowledge it, retry it or give it up."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from contrail.errors import ClientError
 
 
 class ConsumeResult(Enum):
-    """What a handler may return; returning nothing means success."""
+    """The result of a handler; None means success."""
 
     SUCCESS = "SUCCESS"
     LATER = "LATER"
 
 
 class Reader(Protocol):
-    """Who read a message, and hears what becomes of it."""
+    """The reader of a message, which is notified of the handler's decision."""
 
     queue: MessageQueue
     process_queue: ProcessQueue[ConsumedMessage]
     figures: TopicFigures
-    # What an ordered queue is doing.
+    # The state of an ordered queue.
     turn: object
 
     def acknowledge(self, message: ConsumedMessage) -> None: ...
@@ -38,24 +38,24 @@ class Reader(Protocol):
 
 
 class ConsumedMessage(ReceivedMessage):
-    """What handlers get. What is said first counts: afterwards the message is out of hand.
+    """A message for a handler. The first of ``ack``, ``later`` and ``dead_letter`` counts.
 
-    A handler that says nothing acknowledges by returning and asks for a retry by raising.
+    A handler that calls none acknowledges by returning and asks for a retry by raising.
     """
 
     __slots__ = ("_lease", "origin", "started_ms", "suspend_ms")
 
-    # Who is to hear what becomes of it: None once it is settled.
+    # Takes the decision about this message: None once it is settled.
     _lease: Reader | None
-    # Who read it; not there for a message that was handed in from outside.
+    # The reader that pulled it; missing for a message that an operator handed in.
     origin: Reader
     # When a handler got it, on the monotonic clock; 0 before.
     started_ms: int
-    # Ordered queues: how long to wait before it is handled again.
+    # Ordered queues: the wait before it is handled again.
     suspend_ms: int | None
 
     def take_lease(self) -> Reader | None:
-        """Who is to hear what becomes of it; None when that is settled already."""
+        """The owner to notify of the decision; None on a settled message."""
         lease, self._lease = self._lease, None
         return lease
 
@@ -65,21 +65,22 @@ class ConsumedMessage(ReceivedMessage):
 
     @property
     def is_out_of_hand(self) -> bool:
-        """Whether somebody said what becomes of it; an ordered queue does it afterwards."""
+        """Whether the handler decided; an ordered queue acts on it after the handler."""
         return self._lease is None or self.suspend_ms is not None
 
     async def ack(self) -> None:
-        """Done: it does not come again. Does nothing when it was settled before."""
+        """Acknowledge: the message does not come again. Does nothing on a settled message."""
         if not self.is_out_of_hand:
             lease = self.take_lease()
             if lease is not None:
                 lease.acknowledge(self)
 
     async def later(self, delay: int | float | timedelta | None = None) -> None:
-        """Let it come again: an ``int`` is a delay level (1 to 18), a ``float`` seconds.
+        """Let the message come again: an ``int`` is a delay level (1 to 18), a ``float`` seconds.
 
-        Brokers know a few delays only: the next longer one is taken. None leaves it to the broker.
-        An ordered queue waits that long itself (at most 30 s), and nothing of it overtakes.
+        Brokers have a few delays only: the next longer one is taken. None leaves the delay to the
+        broker. A consumer of an ordered queue waits itself (at most 30 s), and no later message of
+        the queue overtakes.
 
         Raises:
             ConfigError: no such delay.
@@ -89,7 +90,7 @@ class ConsumedMessage(ReceivedMessage):
             await lease.give_back(self, delay)
 
     async def dead_letter(self) -> None:
-        """Give it up: it goes to the group's dead-letter topic."""
+        """Give the message up: it goes to the group's dead-letter topic."""
         lease = self._lease
         if lease is not None and not self.is_out_of_hand:
             await lease.bury(self)
@@ -114,7 +115,7 @@ def lend(messages: Iterable[ConsumedMessage], reader: Reader) -> None:
 
 
 def as_consumed(message: ReceivedMessage) -> ConsumedMessage:
-    """The same message, for a handler; nobody hears what becomes of it."""
+    """The same message, for a handler; its decision notifies no reader."""
     consumed = ConsumedMessage.__new__(ConsumedMessage)
     for name in ReceivedMessage.__slots__:
         setattr(consumed, name, getattr(message, name))

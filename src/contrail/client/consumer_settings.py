@@ -22,7 +22,7 @@ _RESERVED_GROUP = "DEFAULT_CONSUMER"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """What tells one push consumer from another."""
+    """The settings of one push consumer."""
 
     message_model: MessageModel | str = MessageModel.CLUSTERING
     orderly: bool = False
@@ -47,7 +47,7 @@ class ConsumerSettings:
     rebalance_interval_ms: int = 20_000
     persist_consumer_offset_interval_ms: int = 5_000
     await_termination_ms_when_shutdown: int = 10_000
-    # Within this a start must have its share of every topic, or it raises; 0: it goes on trying
+    # A start raises if it has no share of every topic within this time; 0: a task keeps trying
     # beside the program.
     start_timeout_ms: int = 0
     offset_folder: Path | str | None = None
@@ -65,7 +65,7 @@ class ConsumerSettings:
 
     @property
     def model(self) -> MessageModel:
-        """Raises ``ConfigError`` for another name."""
+        """Raises ``ConfigError`` for an unknown name."""
         given = self.message_model
         if isinstance(given, MessageModel):
             return given
@@ -116,7 +116,7 @@ S = TypeVar("S")
 
 
 def split_settings(kind: type[S], given: dict[str, Any]) -> tuple[S, dict[str, Any]]:
-    """What is meant for settings of ``kind``, and what is left for the client it shares.
+    """Split options: settings of ``kind``, and the options of the shared client instance.
 
     Raises:
         ConfigError: a value makes no sense, or there is no such setting.

@@ -1,11 +1,11 @@
-"""Runs handlers: so many at once, each message in exactly one pair of hands.
+"""Runs handlers: a bounded number concurrently, each message in exactly one of them.
 
-What to handle next and what becomes of it is a supply's business: ``consuming_concurrent`` and
+A supply chooses the next messages and acts on the results: ``consuming_concurrent`` and
 ``consuming_orderly``. Handlers run in a fixed set of tasks, or of threads if they are plain
 functions; a task per message would cost more than most handlers do.
 
-A message that cannot be decoded is given to no handler. It counts as one that its handler failed
-at: hooks and figures hear of it, it is retried and in the end given up.
+A message that cannot be decoded is given to no handler. It counts as a message whose handler
+failed: hooks and figures see it, it is retried and in the end given up.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _TURNS_MAX = 32
 
 Batch = list[ConsumedMessage]
 Begun = tuple[int, list[object]]
-"""When handling began, and what hooks said then."""
+"""When handling began, and the values that hooks returned then."""
 
 
 class Supply(Protocol):
-    """Where messages come from, as those who handle them see it."""
+    """The source of messages, as the workers see it."""
 
     def take(self, count_max: int) -> Batch:
-        """What to handle now; empty when there is nothing.
+        """The messages to handle now; empty when there are none.
 
         A message that cannot be decoded comes alone: it fails, and others must not fail with it.
         """
@@ -52,19 +52,19 @@ class Supply(Protocol):
         ...
 
     def put_back(self, batch: Batch) -> None:
-        """These were taken and not begun."""
+        """Take back messages that were taken and not begun."""
         ...
 
     def succeeded_one(self, message: ConsumedMessage) -> bool: ...
 
     def succeeded(self, batch: Batch) -> bool:
-        """All went well; False when the handler said otherwise about some: tell ``failed`` too."""
+        """The handler succeeded; False when it retried some messages: then call ``failed`` too."""
         ...
 
     async def failed(self, batch: Batch) -> None: ...
 
     def abandoned(self, batch: Batch) -> None:
-        """Nobody knows how far the handler got: what is not settled comes again."""
+        """The handler was cut off: messages that are not settled come again."""
         ...
 
     @property
@@ -72,13 +72,13 @@ class Supply(Protocol):
 
 
 class Bell:
-    """Wakes those who wait for work, one at a time."""
+    """Wakes the workers that wait for work, one at a time."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def ring(self) -> bool:
-        """Wake one; False when nobody waits."""
+        """Wake one worker; False when none waits."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -97,13 +97,13 @@ class Bell:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                # It was meant for whoever is still there.
+                # The wake-up goes on to a worker that still waits.
                 self.ring()
             raise
 
 
 class Handler:
-    """What an application registered, in the one form the workers call."""
+    """The application's handler in the one form that workers call."""
 
     def __init__(self, function: Callable[..., Any], *, takes_list: bool) -> None:
         if not callable(function):
@@ -136,10 +136,10 @@ class HandlerRun:
             self.call = self.threads.call
 
     async def __call__(self, batch: Batch) -> bool:
-        """Whether the handler is content; raises what it raises.
+        """Whether the handler succeeded; raises as the handler does.
 
         Raises:
-            ClientError: it returned what means nothing.
+            ClientError: the handler returned an unknown result.
         """
         return is_content(await self.call(self.handler.arguments(batch)))
 
@@ -149,7 +149,7 @@ class HandlerRun:
 
 
 def is_content(result: object) -> bool:
-    """Raises ``ClientError`` for a result that means nothing."""
+    """Raises ``ClientError`` for an unknown result."""
     if result is None or result is ConsumeResult.SUCCESS:
         return True
     if result is ConsumeResult.LATER:
@@ -161,7 +161,7 @@ def is_content(result: object) -> bool:
 
 
 class Watch:
-    """Looks on while messages are handled: counts, logs and tells the hooks."""
+    """Observes handling: counts, logs and calls the hooks."""
 
     def __init__(self, group: str, hooks: Sequence[ConsumeHook], timeout_ms: int) -> None:
         self.hooks = tuple(hooks)
@@ -169,7 +169,7 @@ class Watch:
         self._timeout_ms = timeout_ms
 
     def begin(self, batch: Batch) -> Begun:
-        """What to hand to ``end``."""
+        """Begin; returns the value to hand to ``end``."""
         started_ms = monotonic_ms()
         for message in batch:
             message.started_ms = started_ms
@@ -182,7 +182,7 @@ class Watch:
         try:
             return hook.before_consume(self._group, batch)
         except Exception:
-            # Who only looks on must not keep a message from being handled.
+            # A hook that fails must not keep a message from being handled.
             _log.exception("the hook %r failed before messages were handled", hook)
             return _FAILED_HOOK
 
@@ -267,12 +267,12 @@ class Workers:
         self._count_max = count_max
         self._batch_count_max = batch_count_max if run.handler.takes_list else 1
         self._tasks: set[asyncio.Task[None]] = set()
-        # Somebody was called and has not come yet.
+        # A worker was woken and has not started yet.
         self._is_calling = False
         self._is_stopping = False
 
     def call_one(self) -> None:
-        """There is work: wake a worker, or hire one."""
+        """There is work: wake a worker, or start one."""
         if self._is_calling or self._is_stopping:
             return
         if self._bell.ring():
@@ -288,13 +288,13 @@ class Workers:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("a worker of group %s failed", self._group, exc_info=task.exception())
-        # It may have been called for work that is still there.
+        # This worker may have been woken for work that is still there.
         self._is_calling = False
         if self._supply.has_more:
             self.call_one()
 
     async def stop(self, timeout_s: float) -> None:
-        """Take nothing new, and let those at work finish; after the timeout they are cancelled."""
+        """Take nothing new, and let busy workers finish; after the timeout they are cancelled."""
         self._is_stopping = True
         self._bell.ring_all()
         if self._tasks:
@@ -325,7 +325,7 @@ class Workers:
                 await asyncio.sleep(0)
 
     async def _work_quickly(self) -> None:
-        """For one message at a time and nobody looking on: the hot path, no call to spare."""
+        """For one message at a time without hooks: the hot path, without spare calls."""
         supply, handle, turn_count = self._supply, self._run.call, 0
         ended_ms = monotonic_ms()
         while not self._is_stopping:
@@ -385,7 +385,7 @@ class Workers:
                 await self._supply.failed([message])
 
     async def _handle_next(self) -> bool:
-        """Whether there was anything to handle."""
+        """Whether there were messages to handle."""
         batch = self._supply.take(self._batch_count_max)
         if not batch:
             return False
@@ -405,7 +405,7 @@ class Workers:
     async def _judge(self, batch: Batch, begun: Begun, result: object) -> None:
         try:
             if inspect.isawaitable(result):
-                # A plain function that wraps a coroutine function.
+                # A handler without ``async`` that wraps a coroutine function.
                 result = await result
             is_good = is_content(result)
         except BaseException as error:
@@ -416,7 +416,7 @@ class Workers:
             await self._supply.failed(batch)
 
     async def _failed(self, batch: Batch, begun: Begun, error: BaseException) -> None:
-        """A handler may be told to end by whoever knows its task: that says nothing of it.
+        """Whether the handler failed: a cancellation of its task from outside does not count.
 
         ``sys.exit()`` ends the program only where the program's own loop runs the handler. In a
         thread it ends the handler, which has failed.
@@ -431,6 +431,6 @@ class Workers:
 
 
 def _is_cancelled_itself() -> bool:
-    """Whether this task is to end, rather than something that it waited for."""
+    """Whether this task is cancelled, not the future that it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

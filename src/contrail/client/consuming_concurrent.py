@@ -1,4 +1,4 @@
-"""Messages in no order: each is handled by whoever is free, and sent back when that fails."""
+"""Messages in no order: any free worker handles one, and sends it back when that fails."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from contrail.client.state.retry_delays import DEAD_LETTER, FIRST_RETRY_LEVEL, d
 
 _log = logging.getLogger(__name__)
 
-# What could not be sent back is handled here again after this long.
+# A message that could not be sent back is handled here again after this long.
 LOCAL_RETRY_S = 5.0
-# Of one queue, in one look.
+# Messages of one queue, in one pass.
 _EXPIRED_COUNT_MAX = 16
 
 
 class ConcurrentSupply:
-    """What is pulled and not handled yet, of all queues."""
+    """The messages of all queues that are pulled and not handled yet."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class ConcurrentSupply:
         self._call_one()
 
     def dropped(self, reader: Reader) -> None:
-        """Its messages will not be handled: let go of them."""
+        """Drop a queue: its messages will not be handled."""
         self._ready = deque(one for one in self._ready if one.origin is not reader)
 
     async def released(self, reader: Reader) -> None:
-        """Whoever takes the queue over does not mind handlers that still run here."""
+        """Returns at once: the queue's next owner need not wait for handlers that run here."""
 
     # To the handlers.
 
@@ -105,7 +105,7 @@ class ConcurrentSupply:
             if message.take_lease() is not None:
                 self._again_later(message.origin, message)
 
-    # What becomes of a message.
+    # Results of handlers.
 
     async def give_back(
         self,
@@ -151,7 +151,7 @@ class ConcurrentSupply:
             self._call_one()
 
     async def expire(self, reader: Reader, now_ms: int, timeout_ms: int) -> None:
-        """Send back what a handler has had for too long, so that the queue's progress goes on."""
+        """Send back messages whose handler takes too long, so that the queue's progress goes on."""
         process_queue = reader.process_queue
         for _ in range(_EXPIRED_COUNT_MAX):
             message = process_queue.lowest

@@ -1,4 +1,4 @@
-"""One message for the handler, at an operator's wish; nothing is acknowledged by it."""
+"""One message for the handler on an operator's request; it acknowledges nothing."""
 
 from __future__ import annotations
 

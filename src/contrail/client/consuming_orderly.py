@@ -2,9 +2,9 @@
 
 A queue has its turns: it is ready, runs, rests after a failure or without a lock, or is idle.
 
-A handler may end after its queue's lock has run out, when another member may have the queue. What
-it did counts only if the broker then says that nobody else had the lock in between. Otherwise
-nothing of it is noted, and the message comes again to whoever has the queue.
+A handler may end after its queue's lock has run out, when another member may have the queue. Its
+result counts only if the broker then says that no other member had the lock in between. Otherwise
+the result is dropped, and the message comes again to the queue's owner.
 
 A handler may succeed at its hundredth try; a message that cannot be decoded never will. It has a
 number of retries of its own, so that it stops its queue for seconds and not for good.
@@ -31,7 +31,7 @@ _REST_MS_MAX = 30_000
 
 
 class Turn(Enum):
-    """What a queue is doing."""
+    """The state of a queue."""
 
     IDLE = "IDLE"
     READY = "READY"
@@ -40,7 +40,7 @@ class Turn(Enum):
 
 
 class OrderlySupply:
-    """The queues that have something to handle."""
+    """The queues that have messages to handle."""
 
     def __init__(
         self,
@@ -61,12 +61,13 @@ class OrderlySupply:
         self._undecoded_retries_max = undecoded_retries_max
         self._rest_ms = rest_ms
         self._call_one = call_one
-        # Whether the queue's lock is held; one that is not will be told to ``resume``.
+        # Whether the queue's lock is held; ``resume`` is called once it is.
         self._may_run = may_run
-        # Whether nobody else can have the queue now; and asks its broker whether anybody had it.
+        # Whether no other member can have the queue now; the second asks its broker whether one had
+        # it.
         self._is_ours = is_ours
         self._prove = prove or _always
-        # Handlers of these have ended well, and their queues' locks had run out by then.
+        # Messages whose handlers succeeded after their queues' locks had run out.
         self._unproven: set[Reader] = set()
         self._ready: deque[Reader] = deque()
         self._leaving: dict[Reader, asyncio.Future[None]] = {}
@@ -78,7 +79,7 @@ class OrderlySupply:
             self._make_ready(reader)
 
     def resume(self, reader: Reader) -> None:
-        """It has rested, or has its lock again."""
+        """A queue has rested, or has its lock again."""
         if reader.turn is Turn.RESTING:
             self._make_ready(reader)
 
@@ -97,12 +98,12 @@ class OrderlySupply:
             leaving.set_result(None)
 
     def dropped(self, reader: Reader) -> None:
-        """Nothing of it is handed out any more."""
+        """Drop a queue: its messages are not handed out any more."""
         if reader.turn is not Turn.RUNNING:
             self._make_idle(reader)
 
     async def released(self, reader: Reader) -> None:
-        """Wait until no handler has anything of a dropped queue: the next owner may begin."""
+        """Wait until no handler has messages of a dropped queue: the next owner may begin."""
         if reader.turn is Turn.RUNNING:
             leaving = self._leaving.get(reader)
             if leaving is None:
@@ -138,11 +139,11 @@ class OrderlySupply:
         return batch[0] if batch else None
 
     def take_run(self, count_max: int) -> Batch:
-        """One at a time: the next must not begin before this one is known to be done."""
+        """One message at a time: the next must not begin before this one is done."""
         return self.take(1)
 
     def put_back(self, batch: Batch) -> None:
-        """Nobody began: its turn comes again."""
+        """The queue's messages were not begun: its turn comes again."""
         if batch:
             self._end_turn(batch[0].origin)
 
@@ -214,7 +215,7 @@ class OrderlySupply:
         asyncio.get_running_loop().call_later(rest_s, self.resume, reader)
 
     async def _is_given_up(self, reader: Reader, message: ConsumedMessage) -> bool:
-        """Whether it was tried often enough, and went where failed messages go."""
+        """Whether the message was retried often enough, and is sent back or a dead letter."""
         error = message.decode_error
         retries_max = self._retries_max if error is None else self._undecoded_retries_max
         if message.reconsume_times < retries_max or not await self._is_sent_away(message):
@@ -229,7 +230,7 @@ class OrderlySupply:
         return True
 
     async def _is_sent_away(self, message: ConsumedMessage) -> bool:
-        """Whether it may leave the queue: a broker has it, or nobody needs to."""
+        """Whether the message may leave the queue: a broker stored it, or none needs to."""
         if self._is_broadcasting:
             return True
         if message.decode_error is not None:
@@ -237,7 +238,7 @@ class OrderlySupply:
             return await self._send_back.give_back(message, DEAD_LETTER)
         return await self._send_back.send_anew(message)
 
-    # What a handler says about a message.
+    # Decisions of a handler about a message.
 
     async def give_back(
         self,
@@ -261,7 +262,7 @@ class OrderlySupply:
 
 
 def _decoded_alike(batch: Batch) -> Batch:
-    """Those up to the first message that cannot be decoded, or that one alone."""
+    """The messages before the first that cannot be decoded, or that message alone."""
     for number, message in enumerate(batch):
         if message.decode_error is not None:
             return batch[: max(number, 1)]

@@ -1,6 +1,6 @@
-"""Dead letters: what a message in a group's dead-letter topic tells of itself, and who may read it.
+"""Dead letters: where they came from, why they were given up, and whether they can be read.
 
-``contrail dlq`` and the jobs ``replay`` and ``report`` ask here, so that they tell the same.
+``contrail dlq`` and the jobs ``replay`` and ``report`` use these functions, so that they agree.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from contrail.model.properties import (
 if TYPE_CHECKING:
     from contrail.client.blocking.admin import Admin
 
-# Why a message became a dead letter, as far as it can be told from it.
+# Why a message became a dead letter, as far as its properties show.
 EXHAUSTED = "exhausted"
 GIVEN_UP = "given-up"
 REASONS = (EXHAUSTED, GIVEN_UP)
-# The properties that name the topic a dead letter came from; the first that is there counts.
+# The properties that name the topic a dead letter came from; the first present one counts.
 ORIGIN_PROPERTIES = (DLQ_ORIGIN_TOPIC, RETRY_TOPIC)
-# A retry limit that a consumer asked for, and left in the message.
+# A retry limit that a consumer requested; it stands in the message.
 OWN_LIMIT = "[0-9]{1,10}"
 
 
@@ -51,7 +51,7 @@ def reason_of(properties: Mapping[str, str], reconsume_times: int, retries_max: 
 
 
 def retries_max_of(admin: Admin, group: str) -> int:
-    """How often a group's messages are retried; the default for a group that is gone."""
+    """How often a group's messages are retried; the default for a deleted group."""
     default = SubscriptionGroupConfig(group).retry_count_max
     try:
         configs = admin.group_config(group)
@@ -61,7 +61,7 @@ def retries_max_of(admin: Admin, group: str) -> int:
 
 
 def why_closed(admin: Admin, group: str) -> str | None:
-    """Why a group's dead letters cannot be read, and what opens them; None when they can."""
+    """Why a group's dead letters cannot be read, and the command that opens them; else None."""
     closed = admin.closed_dead_letters(group)
     if not closed:
         return None

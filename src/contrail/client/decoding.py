@@ -1,10 +1,10 @@
 """Records of a pull as the messages an application sees.
 
-Nearly every record has two IPv4 hosts and is whole: those are read here with one unpacking. All
-others go through ``model.record``, which says what is wrong with a damaged one.
+Nearly every record has two IPv4 hosts and is whole: such records are read here with one unpacking.
+All others go through ``model.record``, which names the problem of a damaged one.
 
-One message that cannot be decoded keeps none of the others from arriving: it comes with its bytes
-as they are and with its ``decode_error``.
+One message that cannot be decoded keeps none of the others from arriving: it is returned with its
+raw bytes and its ``decode_error``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DecodedRun(NamedTuple, Generic[M]):
     """The messages of a pull body. A message that cannot be decoded is there with its error."""
 
     messages: list[M]
-    # Where the next record starts: the end, unless ``damage`` says what is wrong with that record.
+    # Where the next record starts: the end, unless ``damage`` names that record's problem.
     end: int
     damage: RecordDamaged | None
 
@@ -63,7 +63,7 @@ def decode_messages(
     """``received_messages`` as objects of ``kind``, which adds nothing to the constructor.
 
     From a record on whose size is damaged, the rest of the body is one message that cannot be
-    decoded. Whoever can ask again for the rest uses ``decode_run``.
+    decoded. Callers that can pull the rest again use ``decode_run``.
     """
     messages: list[M] = []
     while True:
@@ -83,7 +83,7 @@ def decode_run(
     """The messages of a pull body up to the first record whose parts are not where they belong.
 
     The size of such a record is not believed: it may lead into the body of a message, where a
-    producer can have put what looks like a record.
+    producer can have put bytes that look like a record.
     """
     messages: list[M] = []
     position = 0
@@ -180,7 +180,7 @@ def _unwrapped(stored: StoredMessage) -> Iterator[StoredMessage]:
 def _usual_message(
     body: bytes, start: int, broker_name: str, kind: type[M], queue: MessageQueue | None
 ) -> M | None:
-    """The record at ``start``, or None when it takes the long way."""
+    """The record at ``start``, or None when it needs ``model.record``."""
     body_start = start + _BODY_START
     if body_start > len(body):
         return None

@@ -1,11 +1,12 @@
 """Plain functions as handlers: they run in threads, several messages per trip.
 
-Going to a thread and back costs more than a quick handler does. So quick ones get a few messages
-at once, and whatever such a run has not begun after a moment goes back to those who are free.
+Going to a thread and back costs more than a quick handler does. Handlers that take little time
+therefore get a few messages together, and messages that such a run has not begun after a moment go
+back to free workers.
 
 The threads are daemons, unlike those of Python's own pools, which it waits for when it exits: a
-handler that hangs would keep the program from ending. Whoever closes the consumer waits instead,
-for as long as the handlers were promised.
+handler that hangs would keep the program from ending. Closing the consumer waits instead, for the
+time that handlers have to finish.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from contrail.clock import monotonic_ms
 _RUN_COUNT_MAX = 64
 # A run grows while it takes no longer than this.
 _QUICK_MS = 2
-# What a run has not begun by then is taken from it.
+# Messages that a run has not begun by then are taken from it.
 _RECLAIM_S = 0.05
 
 
 class Handled(NamedTuple):
-    """What came of one message."""
+    """The result of one message."""
 
     message: ConsumedMessage
     result: object
@@ -41,7 +42,7 @@ class Handled(NamedTuple):
 
 
 class Keeper(Protocol):
-    """Where the messages of a run come from."""
+    """The source of a run's messages."""
 
     def put_back(self, batch: list[ConsumedMessage]) -> None: ...
     def abandoned(self, batch: list[ConsumedMessage]) -> None: ...
@@ -52,7 +53,7 @@ class _Run:
 
     def __init__(self, function: Callable[[Any], Any], messages: Iterable[ConsumedMessage]) -> None:
         self._function = function
-        # The thread and the event loop work at the two ends of both: each step is atomic.
+        # The thread and the event loop work at the two ends of both deques: each step is atomic.
         self._waiting = deque(messages)
         self._handled: deque[Handled] = deque()
 
@@ -76,7 +77,7 @@ class _Run:
         return Handled(message, result, error, started_ms, monotonic_ms())
 
     def reclaim(self) -> list[ConsumedMessage]:
-        """Those that the thread has not begun, which it will not begin now."""
+        """Take back the messages that the thread has not begun."""
         idle: list[ConsumedMessage] = []
         while self._waiting:
             try:
@@ -94,7 +95,7 @@ class _Run:
 
 
 class _Stay:
-    """One stay in a handler. What it starts elsewhere inherits this, also after it is over."""
+    """One call of a handler. Tasks and threads that it starts inherit this, also after its end."""
 
     __slots__ = ("is_over", "task", "whose")
 
@@ -114,7 +115,7 @@ def enter_in_task(whose: object) -> None:
 
 
 def is_inside(whose: object) -> bool:
-    """Whether that handler is who calls: in its task, or from its thread."""
+    """Whether the caller is that handler: in its task, or from its thread."""
     stay = _stay.get()
     if stay is None or stay.whose is not whose or stay.is_over:
         return False
@@ -125,7 +126,7 @@ def is_inside(whose: object) -> bool:
 
 
 class _Trip:
-    """One piece of work for a thread, and who waits for it."""
+    """One piece of work for a thread, and the future that waits for it."""
 
     def __init__(self, work: Callable[[], None], whose: object, ended: Callable[[], None]) -> None:
         self.loop = asyncio.get_running_loop()
@@ -142,7 +143,7 @@ class _Trip:
             self._work()
         finally:
             stay.is_over = True
-            # A loop that was closed meanwhile: nobody waits.
+            # The loop was closed meanwhile: no task waits.
             with suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self._end)
 
@@ -156,7 +157,7 @@ Trips = SimpleQueue["_Trip | None"]
 
 
 def _serve(trips: Trips) -> None:
-    """A thread. While it waits it knows nothing of its pool, which may be forgotten meanwhile."""
+    """A thread. While it waits it has no reference to its pool, which may be freed meanwhile."""
     while (trip := trips.get()) is not None:
         trip()
         del trip
@@ -178,11 +179,11 @@ class _Pool:
         # Trips that are not over, also those that wait for a thread.
         self._trip_count = 0
         self._dismiss = weakref.finalize(self, _dismiss, self._trips, self._threads)
-        # They end with the program anyway.
+        # Daemon threads end with the program.
         self._dismiss.atexit = False
 
     def send(self, work: Callable[[], None], whose: object) -> asyncio.Future[None]:
-        """Done once the work is; ``work`` must not raise."""
+        """A future, done when the work is; ``work`` must not raise."""
         trip = _Trip(work, whose, self._ended)
         self._trip_count += 1
         self._trips.put(trip)
@@ -197,7 +198,7 @@ class _Pool:
         self._trip_count -= 1
 
     def close(self) -> None:
-        """What has not begun will not; who waits for it is cancelled."""
+        """Drop the work that has not begun, and cancel the futures that wait for it."""
         while True:
             try:
                 trip = self._trips.get_nowait()
@@ -209,7 +210,7 @@ class _Pool:
 
 
 class HandlerThreads:
-    """The threads of one handler; ``whose`` is what ``is_inside`` knows it by."""
+    """The threads of one handler; ``whose`` is its key in ``is_inside``."""
 
     def __init__(
         self, function: Callable[[Any], Any], count_max: int, whose: object = None
@@ -221,7 +222,7 @@ class HandlerThreads:
         self.run_count = 1
 
     async def call(self, argument: Any) -> Any:
-        """One call, in a thread; cancelled, it waits no longer."""
+        """One call, in a thread; a cancelled caller does not wait for it."""
         results: list[Any] = []
         errors: list[BaseException] = []
 
@@ -244,7 +245,7 @@ class HandlerThreads:
     ) -> None:
         """Handle messages in one thread; each is concluded, put back or abandoned.
 
-        Cancelled, it waits no longer: the thread goes on, and nobody hears what it says.
+        A cancelled caller does not wait: the thread goes on, and its results are ignored.
         """
         open_messages = {id(message): message for message in messages}
         run = _Run(self._function, messages)
@@ -273,7 +274,7 @@ class HandlerThreads:
         conclude: Callable[[Handled], Awaitable[None]],
     ) -> None:
         for handled in run.harvest():
-            # Whoever concludes answers for it from here on, even if that fails.
+            # From here on ``conclude`` is responsible for the message, even if it fails.
             del open_messages[id(handled.message)]
             await conclude(handled)
 

@@ -1,6 +1,6 @@
-"""What may look on while messages are sent and handled: tracing and telemetry.
+"""Hooks around sends and handlers: tracing and telemetry.
 
-A hook must not wait and must not raise: whatever it has to do beside, it does in its own task.
+A hook must not wait and must not raise: longer work belongs in a task of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ConsumeOutcome(Enum):
-    """What became of handling; the values are the context codes of Apache's consume trace."""
+    """The result of handling; the values are the context codes of Apache's consume trace."""
 
     SUCCESS = 0
     # Handled, but only after ``consume_timeout_minutes``.
@@ -45,15 +45,15 @@ class SendHook(Protocol):
         error: BaseException | None,
         cost_ms: int,
     ) -> None:
-        """Neither a receipt nor an error: it was one-way."""
+        """Without a receipt and an error the send was one-way."""
         ...
 
 
 class ConsumeHook(Protocol):
-    """Sees every run of a handler. Both are called in the task that runs the handler."""
+    """Sees every call of a handler. Both methods are called in the task that runs the handler."""
 
     def before_consume(self, group: str, messages: Sequence[ReceivedMessage]) -> object:
-        """What comes back is handed to ``after_consume``."""
+        """The returned value is handed to ``after_consume``."""
         ...
 
     def after_consume(

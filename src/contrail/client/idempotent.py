@@ -1,11 +1,11 @@
 """Handlers that do their work once, although messages may come more than once.
 
-What is promised, for as long as the store remembers (``ttl_ms``):
+The promises, for as long as the store remembers (``ttl_ms``):
 
 - A message whose handler ended well is not handled again; it is acknowledged at once.
 - A handler that raised, or returned ``ConsumeResult.LATER``, runs again when the message comes
-  again. So does one whose process died in the middle: what it had done by then is done twice,
-  unless ``when_unfinished="skip"`` chooses to have it done at most once.
+  again. A handler whose process died in the middle runs again, too: its work until then is done
+  twice, unless ``when_unfinished="skip"`` chooses to have it done at most once.
 - With ``in_transaction=True`` and a ``SqliteStore`` the handler works in the store's own file, and
   its work and the mark commit together: done exactly once, whenever the process dies.
 - Copies of a message that come at the same time wait for each other within a process. Between
@@ -13,8 +13,9 @@ What is promised, for as long as the store remembers (``ttl_ms``):
 
 A handler that calls ``message.later()`` itself and returns counts as done: raise instead.
 
-What is made of a plain function is a plain function: consumers run it in their threads, and the
-blocking ones hand it messages whose methods wait. What is made of an ``async`` one is ``async``.
+Of a plain function ``idempotent`` makes a plain function: consumers run it in their threads, and
+the blocking ones hand it messages whose methods wait. Of an ``async`` function it makes an
+``async`` one.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ def idempotent(
 ) -> Callable[[Handler], Handler]:
     """Make a handler of single messages, plain or ``async``, do its work once per key.
 
-    ``key`` is the name of a property, or a function of the message; messages are told apart by
-    their ids when it is not given, or when they lack the property. The default store is in memory.
-    With ``in_transaction`` the handler gets a second argument: the ``SqliteTransaction`` if it is
-    ``async``, the ``sqlite3.Connection`` if it is plain.
+    ``key`` is the name of a property, or a function of the message; without a key, or without the
+    property, it is the message id. The default store is in memory. With ``in_transaction`` the
+    handler gets a second argument: the ``SqliteTransaction`` if it is ``async``, the
+    ``sqlite3.Connection`` if it is plain.
 
     Raises:
         ConfigError: ``in_transaction`` without a ``SqliteStore``, an unknown ``when_unfinished``,
-            or a store that does not have what this kind of handler needs.
+            or a store without the methods that this kind of handler needs.
     """
     if when_unfinished not in ("run", "skip"):
         raise ConfigError(f"when_unfinished={shown(when_unfinished)}: choose 'run' or 'skip'")
@@ -139,7 +140,7 @@ class _Once:
     async def handle(self, message: Any) -> Any:
         key = _key_of(message, self._key)
         while key in self._under_way:
-            # However it ended: the store knows, and if it failed it is our turn.
+            # However the other handler ended, the store knows; if it failed, this copy is handled.
             await asyncio.shield(self._under_way[key])
         ended = asyncio.get_running_loop().create_future()
         self._under_way[key] = ended
@@ -156,7 +157,8 @@ class _Marked:
     def __init__(self, handler: Handler, store: IdempotentStore, notes_begin: bool) -> None:
         self._handler = handler
         self._store = store
-        # Only who skips needs to know that something began, so only he pays for noting it.
+        # Only ``when_unfinished="skip"`` needs the note that a handler began, so only it pays for
+        # one.
         self._notes_begin = notes_begin
 
     async def __call__(self, key: str, message: Any) -> Any:
@@ -235,7 +237,7 @@ class _PlainOnce:
 
     def handle(self, message: Any) -> Any:
         key, ended = _key_of(message, self._key), threading.Event()
-        # ``setdefault`` is atomic: one of those who come at once finds its own.
+        # ``setdefault`` is atomic: of several concurrent threads one gets its own entry.
         while (first := self._under_way.setdefault(key, ended)) is not ended:
             first.wait()
         try:

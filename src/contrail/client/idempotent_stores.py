@@ -1,4 +1,4 @@
-"""Where idempotent handlers remember what they did: in memory, or in a SQLite file."""
+"""Stores of handled keys for idempotent handlers: in memory, or in a SQLite file."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _PREPARE = (
 
 
 class Standing(Enum):
-    """What a store knows of a key."""
+    """The state of a key in a store."""
 
     UNKNOWN = "UNKNOWN"
-    # A handler began and nobody said how it ended: its process died, or still works on it.
+    # A handler began and its end is not noted: its process died, or still works on it.
     BEGUN = "BEGUN"
     DONE = "DONE"
 
 
 @runtime_checkable
 class IdempotentStore(Protocol):
-    """What ``idempotent`` needs of a store for ``async`` handlers."""
+    """The methods that ``idempotent`` needs of a store for ``async`` handlers."""
 
     async def standing(self, key: str) -> Standing: ...
     async def note(self, key: str, standing: Standing) -> None:
-        """Returns once it is as durable as the store makes things."""
+        """Returns once the note is as durable as the store makes it."""
         ...
 
     async def forget(self, key: str) -> None: ...
@@ -63,7 +63,7 @@ class IdempotentStore(Protocol):
 
 @runtime_checkable
 class PlainIdempotentStore(Protocol):
-    """What ``idempotent`` needs of a store for plain handlers: the same, from any thread."""
+    """The same methods for plain handlers, from any thread."""
 
     def standing_now(self, key: str) -> Standing: ...
     def note_now(self, key: str, standing: Standing) -> None: ...
@@ -71,7 +71,7 @@ class PlainIdempotentStore(Protocol):
 
 
 class MemoryStore:
-    """Remembers so many keys for so long, and nothing after the process ended."""
+    """Remembers a bounded number of keys for ``ttl_ms``, until the process ends."""
 
     def __init__(
         self, *, limit: int = 100_000, ttl_ms: int = DAY_MS, clock: Clock | None = None
@@ -122,7 +122,7 @@ class MemoryStore:
 
 
 class SqliteTransaction:
-    """A transaction of the store's file: what is done through it commits with the mark."""
+    """A transaction of the store's file: statements run through it commit with the mark."""
 
     def __init__(self, store: SqliteStore, is_done: bool) -> None:
         self._store = store
@@ -141,12 +141,12 @@ class SqliteTransaction:
 class SqliteStore:
     """Remembers in a SQLite file, which survives the process and the machine.
 
-    What was noted is on the disk when ``note`` returns (WAL, ``synchronous=FULL``). The file may
-    be one of your own: there is one table more, ``contrail_handled``. Groups that share a file
-    need a ``scope`` each, or one skips what the other handled.
+    A note is on the disk when ``note`` returns (WAL, ``synchronous=FULL``). The file may be one of
+    your own: there is one table more, ``contrail_handled``. Groups that share a file need a
+    ``scope`` each, or one group skips messages that the other handled.
 
-    It is used in ``async with`` or with ``await store.aclose()`` where there is an event loop (of
-    which SQLite is kept away, on a thread of its own), elsewhere in ``with`` or with ``close()``.
+    It is used in ``async with`` or with ``await store.aclose()`` where there is an event loop
+    (SQLite then runs on a thread of its own), elsewhere in ``with`` or with ``close()``.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         # Starts when a coroutine first needs it.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="contrail-idempotent")
-        # Opened when it is first needed. Used by whose turn it is, in whatever thread: a
+        # Opened when it is first needed. The holder of the turn uses it, in any thread: a
         # transaction spans many calls.
         self._connection: sqlite3.Connection | None = None
         self._turns = Turns(f"the idempotent store {self._path}")
@@ -205,7 +205,7 @@ class SqliteStore:
 
     @asynccontextmanager
     async def transaction(self, key: str) -> AsyncIterator[SqliteTransaction]:
-        """Do something to the file and mark ``key`` as done: both happen, or neither.
+        """A transaction that changes the file and marks ``key`` as done: both happen, or neither.
 
         Other users of the store wait meanwhile, also in other processes.
         """
@@ -215,7 +215,7 @@ class SqliteStore:
             yield SqliteTransaction(self, found is Standing.DONE)
             await self._on_thread(lambda connection: self._commit(connection, key, found))
         except BaseException:
-            # Behind whatever the thread still does: nobody may use the connection before.
+            # Queued behind the thread's present work: only then may others use the connection.
             rolled_back = self._thread.submit(self._roll_back)
             rolled_back.add_done_callback(self._turns.give)
             await asyncio.shield(asyncio.wrap_future(rolled_back))
@@ -235,7 +235,7 @@ class SqliteStore:
         except BaseException:
             self._turns.give()
             raise
-        # Not before the thread is done, whoever is cancelled meanwhile.
+        # Not before the thread is done, even if this task is cancelled meanwhile.
         running.add_done_callback(self._turns.give)
         return await asyncio.wrap_future(running)
 
@@ -293,7 +293,7 @@ class SqliteStore:
         finally:
             self._turns.give()
 
-    # By whose turn it is.
+    # Called by the holder of the turn.
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._is_closed:

@@ -1,4 +1,4 @@
-"""Who this client is: its id, and the ids it gives to messages."""
+"""A client's id, and the unique ids it gives to messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UniqueIds:
 
     def __init__(self, address: bytes) -> None:
         process = os.getpid()
-        # In place of Java's hash of a class loader: what tells two clients of a process apart.
+        # In place of Java's hash of a class loader: tells two clients of a process apart.
         salt = time.monotonic_ns() ^ (id(self) >> 4)
         head = address + (process & 0xFFFF).to_bytes(2, "big") + _u32(salt)
         self._head = head.hex().upper()

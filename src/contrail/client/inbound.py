@@ -1,4 +1,4 @@
-"""What brokers ask of a client over its own connection."""
+"""Requests of brokers to a client over the client's own connection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STACKS_CHARACTERS_MAX = 100_000
 
 
 class Host(Protocol):
-    """What a client instance gives to those who answer for it."""
+    """The parts of a client instance that answering a broker needs."""
 
     producers: dict[str, ProducerSide]
     consumers: dict[str, ConsumerSide]
@@ -64,7 +64,7 @@ class Inbound:
 
     def __init__(self, instance: Host) -> None:
         self._instance = instance
-        # Who waits for a reply, by correlation id.
+        # The futures that wait for a reply, by correlation id.
         self.waiting_replies: dict[str, Callable[[Reply], None]] = {}
         self._handlers: dict[int, Callable[[Request, Connection], None]] = {
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,

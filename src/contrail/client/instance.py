@@ -1,4 +1,4 @@
-"""One client of a cluster: what all producers and consumers of a process share.
+"""One client of a cluster, shared by all producers and consumers of a process.
 
 One connection per server, one table of routes, one heartbeat. Belongs to one event loop.
 """
@@ -41,17 +41,17 @@ _log = logging.getLogger(__name__)
 
 TEMPLATE_TOPIC = "TBW102"
 TEMPLATE_QUEUES = 4
-# A broker that went away is tried again after so long, twice that, and so on.
+# A lost broker is tried again after this long, then after twice as long, and so on.
 _RECONNECT_S_FIRST = 0.2
 _RECONNECT_S_MAX = 10.0
 VERSION_5 = 413
-"""What brokers of RocketMQ 5.0 and later call themselves, or more."""
+"""The lowest version number that brokers of RocketMQ 5.0 and later report."""
 GOES_ON_MS = 5_000
 """How long handlers of ordered queues go on without their broker, as heartbeats announce it."""
 
 
 class ClientInstance:
-    """Made by ``instances.join``; counts who uses it."""
+    """Made by ``instances.join``; counts its users."""
 
     def __init__(self, settings: ClientSettings, *, clock: Clock | None = None) -> None:
         self.settings = settings
@@ -74,11 +74,11 @@ class ClientInstance:
         self.name_servers = NameServers(
             self.caller, settings.namesrv, timeout_ms=settings.api_timeout_ms
         )
-        # What producers want topics that do not exist to be made from: a topic, and queues at most.
+        # The template of missing topics, as producers request it: a topic, and queues at most.
         self.templates: dict[str, tuple[str, int]] = {}
-        # What each broker called itself in its last answer to a heartbeat.
+        # The version of each broker in its last answer to a heartbeat.
         self.broker_versions: dict[str, int] = {}
-        # Brokers that do not tell locks of clients that are gone from others, as Apache's do not.
+        # Brokers that keep the locks of disconnected clients, as Apache's do.
         self.plain_brokers: set[str] = set()
         self.user_count = 0
         self.is_closed = False
@@ -97,7 +97,7 @@ class ClientInstance:
 
     async def close(self) -> None:
         self.is_closed = True
-        # One of them may be who closes the last consumer.
+        # The caller, which closes the last consumer, may be one of these tasks.
         tasks = [*(self._tasks - {asyncio.current_task()}), *self._fetching.values()]
         for task in tasks:
             task.cancel()
@@ -105,7 +105,7 @@ class ClientInstance:
         await self.caller.close()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run something beside; it ends with the instance, and what it raises is logged."""
+        """Run a task that ends with the instance; its exception is logged."""
         task = asyncio.get_running_loop().create_task(work, name=f"contrail-{name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -116,23 +116,23 @@ class ClientInstance:
         if not task.cancelled() and task.exception() is not None:
             _log.error("the task %s failed", task.get_name(), exc_info=task.exception())
 
-    # Who shares it.
+    # Producers and consumers.
 
     def add_producer(self, producer: ProducerSide) -> None:
         _take_group(self.producers, producer, "producer")
-        # Brokers that are known already must hear of it: they ask it about transactions.
+        # Brokers in use need its heartbeat now: they ask the producer about transactions.
         self.beat_soon()
 
     def add_consumer(self, consumer: ConsumerSide) -> None:
         _take_group(self.consumers, consumer, "consumer")
 
     async def remove_producer(self, group: str) -> None:
-        """Forget a producer, and let the brokers know."""
+        """Forget a producer, and unregister it at the brokers."""
         if self.producers.pop(group, None) is not None:
             await self._unregister({"producerGroup": group})
 
     async def remove_consumer(self, group: str) -> None:
-        """Forget a consumer, and let the brokers know, so that others take its queues at once."""
+        """Forget a consumer, and unregister it, so that other members take its queues at once."""
         if self.consumers.pop(group, None) is not None:
             await self._unregister({"consumerGroup": group})
 
@@ -150,19 +150,19 @@ class ClientInstance:
                 timeout_ms=self.settings.api_timeout_ms,
             )
         except CallFailed as error:
-            # It finds out by itself when the connection closes.
-            _log.info("a broker was not told that %s leaves: %s", fields, error)
+            # The broker notices when the connection closes.
+            _log.info("a broker was not notified that %s leaves: %s", fields, error)
 
     # Routes.
 
     async def route(self, topic: str, *, template: bool = False) -> TopicRoute:
-        """Where a topic is; asked for once, then kept fresh.
+        """A topic's route; requested once, then kept fresh.
 
         With ``template`` a topic that does not exist gets the route it would be made with.
 
         Raises:
-            RouteMissing: no broker has it.
-            NameServerUnreachable: nobody could be asked.
+            RouteMissing: no broker has the topic.
+            NameServerUnreachable: no NameServer answered.
         """
         known = self.routes.routes.get(topic)
         if known is not None and (template or not known.is_template):
@@ -170,11 +170,11 @@ class ClientInstance:
         return await self.refresh_route(topic, template=template)
 
     async def refresh_route(self, topic: str, *, template: bool = False) -> TopicRoute:
-        """Ask a NameServer now; those who ask at the same time share the answer.
+        """Ask a NameServer now; concurrent callers share the answer.
 
         Raises:
-            RouteMissing: no broker has it.
-            NameServerUnreachable: nobody could be asked.
+            RouteMissing: no broker has the topic.
+            NameServerUnreachable: no NameServer answered.
         """
         self.require_open()
         task = self._fetching.get(topic)
@@ -192,11 +192,11 @@ class ClientInstance:
     def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         self._fetching.pop(topic, None)
         if not task.cancelled():
-            # Whoever asked may have been cancelled: nobody else is to complain.
+            # The caller may have been cancelled: then asyncio must not warn about the error.
             task.exception()
 
     async def _fetch(self, topic: str) -> TopicRoute:
-        """A route that is known outlives a NameServer that knows none: it may have restarted."""
+        """Keep a known route if a NameServer has none: the NameServer may have restarted."""
         route = TopicRoute.of(topic, await self.name_servers.route(topic))
         self._take_route(route)
         return route
@@ -206,7 +206,7 @@ class ClientInstance:
         try:
             data = await self.name_servers.route(template)
         except RouteMissing:
-            # The caller wants to hear of its own topic.
+            # The caller gets the error of its own topic.
             raise route_missing(topic) from None
         route = TopicRoute.from_template(topic, data, queue_count)
         self._take_route(route)
@@ -224,7 +224,7 @@ class ClientInstance:
                 consumer.route_changed(topic)
 
     def refresh_soon(self, topic: str) -> None:
-        """Something failed: ask for the route again, without waiting for it."""
+        """After a failure: ask for the route again, without waiting for it."""
         if topic not in self._fetching and not self.is_closed:
             self.spawn(self._refresh_quietly(topic), f"route of {topic}")
 
@@ -268,7 +268,7 @@ class ClientInstance:
         *,
         timeout_ms: int | None = None,
     ) -> ReceivedResponse:
-        """Ask a broker; one that is going away (GO_AWAY) is asked once more over a new connection.
+        """Call a broker; after GO_AWAY once more, over a new connection.
 
         Raises:
             CallFailed: no answer; ``CallTimedOut`` when the request may have been carried out.
@@ -278,7 +278,7 @@ class ClientInstance:
         connection = self.caller.open_connection(address)
         answer = await self.caller.call(address, code, fields, body, timeout_ms=limit_ms)
         if answer.code == ResponseCode.GO_AWAY:
-            # Others may have noticed before, and theirs is new.
+            # Another call may have replaced the connection already.
             if connection is None or self.caller.open_connection(address) is connection:
                 self.caller.retire(address, "going away")
             answer = await self.caller.call(address, code, fields, body, timeout_ms=limit_ms)
@@ -294,11 +294,11 @@ class ClientInstance:
         what: str,
         timeout_ms: int | None = None,
     ) -> ReceivedResponse:
-        """Like ``call``, where anything but success is an error that names ``what`` was asked.
+        """Like ``call``; any answer but success raises an error that names ``what``.
 
         Raises:
             BrokerRefused: the broker answered with an error.
-            ClientError: it did not answer.
+            ClientError: the broker did not answer.
         """
         try:
             answer = await self.call(address, code, fields, body, timeout_ms=timeout_ms)
@@ -311,7 +311,7 @@ class ClientInstance:
     # Heartbeats.
 
     def beat_soon(self) -> None:
-        """Have a heartbeat; what is asked for during one is another after it."""
+        """Send a heartbeat; a call during one causes another after it."""
         if self.is_closed:
             return
         self._is_beat_wanted = True
@@ -328,7 +328,7 @@ class ClientInstance:
             self._is_beating = False
 
     async def beat(self) -> None:
-        """Tell every broker who produces and consumes here; those that do not answer are logged."""
+        """Send this client's producers and consumers to every broker; failures are logged."""
         heartbeat = self._heartbeat()
         if not heartbeat.producer_groups and not heartbeat.consumers:
             return
@@ -345,7 +345,7 @@ class ClientInstance:
         )
 
     def _beaten_addresses(self) -> list[str]:
-        """Masters, and everybody once something is consumed: it may be read from anyone."""
+        """Masters; with a consumer also replicas, from which it may pull."""
         return [
             address
             for _, broker_id, address in self.routes.all_addresses()
@@ -381,11 +381,11 @@ class ClientInstance:
     # Lost connections.
 
     def _lost(self, address: str) -> None:
-        """A broker must know us again as soon as it is back: its groups went with it."""
+        """Reconnect and send a heartbeat: a restarted broker has forgotten this client's groups."""
         known = {address for _, _, address in self.routes.all_addresses()}
         if address in known and address not in self._reconnecting and not self.is_closed:
             self._beat_addresses.discard(address)
-            # Another broker may come back in its place.
+            # Another broker may come back at its address.
             self.plain_brokers.discard(address)
             self._reconnecting.add(address)
             self.spawn(self._reconnect(address), f"reconnect to {address}")
@@ -425,7 +425,7 @@ class ClientInstance:
             )
 
     def may_be_closed_here(self) -> bool:
-        """False in a child of a fork: it is the parent's, whom closing would disturb.
+        """False in a child of a fork: closing there would disturb the parent.
 
         Raises:
             ClientError: this is another event loop than its own.
@@ -437,14 +437,14 @@ class ClientInstance:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether this is a child of the process that made it, which alone may close it."""
+        """Whether this process is a fork of the instance's owner, which alone may close it."""
         return os.getpid() != self.process_id
 
 
 def reconnect_delay_s(failure_count: int, chance: float) -> float:
     """How long to wait, by a random number below 1.
 
-    Many clients lose a broker at once; they must not all come back at once.
+    Many clients lose a broker at the same moment; they must not all return at the same moment.
     """
     usual_s = min(_RECONNECT_S_FIRST * (1 << min(failure_count, 16)), _RECONNECT_S_MAX)
     return usual_s * (0.5 + chance)

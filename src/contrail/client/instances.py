@@ -25,7 +25,7 @@ def join(settings: ClientSettings) -> ClientInstance:
 
 
 async def leave(instance: ClientInstance) -> None:
-    """Stop using an instance; the last one closes it.
+    """Stop using an instance; its last user closes it.
 
     Raises:
         ClientError: it belongs to another event loop.
@@ -54,10 +54,11 @@ def _forget_closed_loops() -> None:
 
 
 def _part_from_parent() -> None:
-    """A child of a fork must not use what it inherited, nor disturb its parent by dropping it.
+    """A child of a fork must not use inherited sockets, nor disturb its parent by closing them.
 
-    It shares the parent's sockets, and the table of what the parent's loops listen to: closing a
-    socket here would make the parent deaf there. So the child gets others under their numbers.
+    It shares the parent's sockets, and the epoll table of the parent's loops: closing a socket here
+    would remove it from the parent's table. The child therefore puts other files under their
+    numbers.
     """
     inherited = list(_by_loop.items())
     _by_loop.clear()

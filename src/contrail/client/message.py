@@ -1,4 +1,4 @@
-"""What an application hands in, what it gets back, and what it receives."""
+"""The values of an application: messages to send, receipts, received messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Message:
 
 
 class SendStatus(Enum):
-    """How far a stored message got; only SEND_OK means everything that was configured."""
+    """How far a stored message got; only SEND_OK means all configured copies and flushes."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -51,7 +51,7 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendReceipt:
-    """What a broker said about a message it stored."""
+    """The broker's answer for a message it stored."""
 
     status: SendStatus
     message_id: str
@@ -71,8 +71,8 @@ class ReceivedMessage:
     bytes as they came. Pull consumers and the admin client hand such a message out like any other;
     a push consumer does not give it to its handler, it counts as failed.
 
-    Properties and ids are read out of the record when somebody asks for them: most handlers look
-    at the body only, and a consumer makes a hundred thousand of these a second.
+    Properties and ids are decoded from the record on first access: most handlers look at the body
+    only, and a consumer makes a hundred thousand of these a second.
     """
 
     __slots__ = (
@@ -113,7 +113,7 @@ class ReceivedMessage:
     record_bytes: int
     prepared_transaction_offset: int
     decode_error: MessageUnreadable | None
-    # In stored form until the first look.
+    # In stored form until the first access.
     _properties: dict[str, str] | bytes
     _message_id: str
     _offset_message_id: str
@@ -140,7 +140,7 @@ class ReceivedMessage:
         prepared_transaction_offset: int = 0,
         decode_error: MessageUnreadable | None = None,
     ) -> None:
-        """An empty ``message_id`` or ``offset_message_id`` is worked out when asked for."""
+        """An empty ``message_id`` or ``offset_message_id`` is computed on first access."""
         self.topic = topic
         self.body = body
         self.queue = queue
@@ -184,7 +184,7 @@ class ReceivedMessage:
 
     @property
     def offset_message_id(self) -> str:
-        """Where the message is stored, as an id."""
+        """The offset id: address of the store host and physical offset."""
         if not self._offset_message_id and self.packed_store_host:
             self._offset_message_id = encode_offset_message_id(
                 self.packed_store_host, self.physical_offset
@@ -193,7 +193,7 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The id its producer gave it, else the place it is stored at."""
+        """The unique id its producer gave it, else the offset id."""
         if not self._message_id:
             self._message_id = self.properties.get(UNIQ_KEY) or self.offset_message_id
         return self._message_id

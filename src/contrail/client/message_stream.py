@@ -14,11 +14,11 @@ from contrail.errors import ClientError
 
 # A body that never waits would keep the loop from everything else.
 _TURNS_MAX = 32
-# How soon a message comes back from a thread that has ended: threads do not tell.
+# How often ended threads are looked for, whose message in hand must come again.
 _LOOK_AFTER_THREADS_S = 1.0
 
 Owner = asyncio.Task[Any] | threading.Thread
-"""Whose loop it is."""
+"""The task or thread that owns a loop."""
 
 
 class MessageStream:
@@ -44,8 +44,8 @@ class MessageStream:
         # Whether the loop with the message in hand was left, and another begun.
         self._is_left = False
         self._begun: Begun = (0, [])
-        # Who asked last: the owner, somebody it handed the loop to, or a task for a single call.
-        # A thread asks from a new task each time, which says nothing.
+        # The task that asked last: the owner, one it handed the loop to, or a task for a single
+        # call. A thread's calls each come in a new task.
         self._task: asyncio.Task[Any] | None = None
         self._is_of_thread = isinstance(owner, threading.Thread)
         self._turn_count = 0
@@ -80,14 +80,14 @@ class MessageStream:
         raise StopAsyncIteration
 
     async def _pass_over(self, message: ConsumedMessage) -> None:
-        """A message that cannot be decoded counts as one that the loop's body failed at."""
+        """A message that cannot be decoded counts as failed by the loop's body."""
         begun = self._watch.begin([message])
         self._watch.end([message], begun, is_content=False, error=message.decode_error)
         await self._supply.failed([message])
 
     def _hand_out(self, message: ConsumedMessage) -> None:
         if self._supply.has_more:
-            # Another loop may stand idle.
+            # Another loop may be waiting.
             self._bell.ring()
         self._in_hand = message
         self._is_left = False
@@ -116,7 +116,7 @@ class MessageStream:
     # The end of a loop.
 
     def begin_again(self) -> None:
-        """Its owner begins another loop: whether the last one failed cannot be seen.
+        """The owner begins another loop: whether the last one failed cannot be seen.
 
         Both ``break`` and an exception that is caught around the loop lead here. A message that
         comes twice is better than one that is lost.
@@ -124,19 +124,19 @@ class MessageStream:
         self._is_left = True
 
     async def finish(self, error: BaseException | None = None) -> None:
-        """The message in hand is done, or with an error is to come again."""
+        """Acknowledge the message in hand, or after an error have it retried."""
         if self._in_hand is not None and self._is_left and error is None:
             await self._give_up()
         else:
             await self._end(error)
 
     async def give_back(self) -> None:
-        """Nobody works on the message in hand any more: it is to come again."""
+        """Have the message in hand retried: no task works on it any more."""
         if self._in_hand is not None:
             await self._give_up(_failure(self._task) or _failure(self._owner))
 
     async def _give_up(self, error: BaseException | None = None) -> None:
-        """Unless its handler said what becomes of it: that counts."""
+        """Retry the message, unless the loop's body decided about it."""
         message = self._in_hand
         if error is None and message is not None and not message.is_out_of_hand:
             error = ClientError(
@@ -153,13 +153,13 @@ class MessageStream:
         if error is not None or not self._supply.succeeded_one(message):
             await self._supply.failed([message])
 
-    # Whose message it is.
+    # Ownership of messages.
 
     def is_of(self, caller: Owner | None) -> bool:
         return caller is not None and (caller is self._owner or caller is self._task)
 
     def is_in_other_hands(self, caller: Owner | None) -> bool:
-        """Whether somebody else than the caller works on a message.
+        """Whether a task or thread other than the caller works on a message.
 
         The interpreter's exit, which is no thread's call, does not wait for threads.
         """
@@ -168,7 +168,7 @@ class MessageStream:
         return self._in_hand is not None and not self.is_of(caller) and self._is_held
 
     def is_left_by(self, task: asyncio.Task[Any]) -> bool:
-        """Whether with the end of a task nobody works on the message in hand any more."""
+        """Whether the end of this task leaves the message in hand without an owner."""
         if self._in_hand is None:
             return False
         # A task that was made for a single call ends well, and its owner goes on.
@@ -180,7 +180,7 @@ class MessageStream:
 
 
 class MessageStreams:
-    """The loops of one consumer: of each task or thread the one it is in."""
+    """The loops of one consumer: at most one for each task or thread."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class MessageStreams:
                     self._give_back(self._streams.pop(owner))
 
     def _give_back(self, stream: MessageStream) -> None:
-        # Once it is over nothing needs to be said: what is not acknowledged comes again.
+        # After the end no decision is needed: messages that are not acknowledged come again.
         if not self._is_over():
             task = self._spawn(stream.give_back(), "give back")
             self._giving_back.add(task)
@@ -246,7 +246,7 @@ class MessageStreams:
     # The end.
 
     async def finish(self, caller: Owner | None, error: BaseException | None) -> None:
-        """What the caller has in hand is done, or with an error is to come again."""
+        """Acknowledge the caller's message in hand, or after an error have it retried."""
         for stream in list(self._streams.values()):
             if stream.is_of(caller):
                 await stream.finish(error)
@@ -256,7 +256,7 @@ class MessageStreams:
             self._looking.cancel()
 
     async def wait(self, caller: Owner | None, deadline_ms: int) -> None:
-        """Wait for those who have something in hand, but for the caller."""
+        """Wait for all loops with a message in hand, except the caller's."""
         while self._giving_back or any(
             stream.is_in_other_hands(caller) for stream in self._streams.values()
         ):
@@ -272,7 +272,7 @@ def _is_alive(owner: Owner | None) -> bool:
 
 
 def _failure(owner: Owner | None) -> BaseException | None:
-    """What ended a task, if it did not end by itself."""
+    """The exception that ended a task, if any."""
     if owner is None or isinstance(owner, threading.Thread) or not owner.done():
         return None
     return asyncio.CancelledError() if owner.cancelled() else owner.exception()

@@ -15,12 +15,12 @@ from contrail.wire.caller import Caller
 
 _log = logging.getLogger(__name__)
 
-# For what one NameServer does not know; one that is cut off must not cost a whole send.
+# Timeout for a second opinion; an unreachable NameServer must not cost a whole send.
 _OTHERS_TIMEOUT_S = 1.0
 
 
 class NameServers:
-    """The NameServers of a cluster. Starts with any, stays with it while it answers."""
+    """The NameServers of a cluster. Starts with a random one, stays with it while it answers."""
 
     def __init__(self, caller: Caller, addresses: tuple[str, ...], *, timeout_ms: int) -> None:
         self._caller = caller
@@ -36,13 +36,13 @@ class NameServers:
     async def call(
         self, code: RequestCode, fields: dict[str, str] | None = None, body: bytes = b""
     ) -> ReceivedResponse:
-        """The first answer to be had; any response code is one.
+        """The first answer, whatever its response code.
 
         Raises:
-            NameServerUnreachable: nobody answered; the message tells what each one did.
+            NameServerUnreachable: no NameServer answered; the message has each one's error.
         """
         problems: list[str] = []
-        # By places of its own: others may ask, and move the choice, at the same time.
+        # By its own index: concurrent calls may move the choice.
         first = self._chosen
         for number in range(first, first + len(self._addresses)):
             place = number % len(self._addresses)
@@ -63,10 +63,10 @@ class NameServers:
     async def call_all(
         self, code: RequestCode, fields: dict[str, str] | None = None, body: bytes = b""
     ) -> list[ReceivedResponse]:
-        """The answers of all of them, for what each one must learn by itself.
+        """The answers of all NameServers, for values that each must store itself.
 
         Raises:
-            CallFailed: one did not answer.
+            CallFailed: a NameServer did not answer.
         """
         return [
             await self._caller.call(address, code, fields, body, timeout_ms=self._timeout_ms)
@@ -74,11 +74,11 @@ class NameServers:
         ]
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Where a topic is.
+        """A topic's route.
 
         Raises:
-            RouteMissing: no broker has it.
-            NameServerUnreachable: nobody answered.
+            RouteMissing: no broker has the topic.
+            NameServerUnreachable: no NameServer answered.
             BrokerRefused: a NameServer answered with another error.
         """
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
@@ -98,7 +98,7 @@ class NameServers:
             ) from error
 
     async def _known_to_others(self, fields: dict[str, str]) -> ReceivedResponse | None:
-        """A NameServer that was restarted knows nothing until the brokers have told it."""
+        """Ask the others: a restarted NameServer has no routes until the brokers register."""
         others = [*self._addresses[: self._chosen], *self._addresses[self._chosen + 1 :]]
         asking = [asyncio.create_task(self._known_to(address, fields)) for address in others]
         try:
@@ -108,7 +108,7 @@ class NameServers:
                     if answer is not None:
                         return answer
         except TimeoutError:
-            pass  # Those that answered know nothing either.
+            pass  # The others that answered have no route either.
         finally:
             for task in asking:
                 task.cancel()

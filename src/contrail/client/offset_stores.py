@@ -1,6 +1,6 @@
-"""Where a group's progress is kept: on the brokers, or for broadcasting in a file of one's own.
+"""Where a group's progress is kept: on the brokers, or for broadcasting in a local file.
 
-Both remember in memory what was consumed and write it when asked to: only what changed since.
+Both keep consumer offsets in memory and write the changed ones on ``persist``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from contrail.client.instance import VERSION_5, ClientInstance
 from contrail.client.message import MessageQueue
-from contrail.client.queue_places import master_for, queue_fields
+from contrail.client.queue_places import master_for, queue_fields, reader_for
 from contrail.client.settings import DEFAULT_INSTANCE
 from contrail.client.state.progress import Progress
 from contrail.errors import BrokerRefused, ClientError, ConfigError, RequestRejected
@@ -34,30 +34,30 @@ _FILE_NAME = "offsets.json"
 _TIMEOUT_MS = 5_000
 
 Failures = Mapping[MessageQueue, ClientError]
-"""What could not be written, and why; it stays to be written the next time."""
+"""The queues whose offsets could not be written, and why; they are written the next time."""
 
 
 class OffsetStore(Protocol):
     """A group's progress as a consumer sees it."""
 
     async def load(self) -> None:
-        """Read what is there before anything is consumed."""
+        """Read stored offsets before consuming begins."""
         ...
 
     async def stored(self, queue: MessageQueue) -> int | None:
-        """What is stored, not what is in memory; None when the group has no progress there.
+        """The stored offset, not that in memory; None when the group has none.
 
         Raises:
-            ClientError: it could not be read, which must not be taken for "no progress".
+            ClientError: it could not be read, which must not be taken for "no offset".
         """
         ...
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Like ``stored``; from now on it is what is in memory too."""
+        """Like ``stored``; also puts the offset into memory."""
         ...
 
     def known(self, queue: MessageQueue) -> int | None:
-        """What is in memory."""
+        """The offset in memory."""
         ...
 
     def update(
@@ -65,32 +65,32 @@ class OffsetStore(Protocol):
     ) -> None: ...
 
     def freeze(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Set it, and ignore updates until ``remove``: an operator has reset the group."""
+        """Set the offset, and ignore updates until ``remove``: an operator has reset the group."""
         ...
 
     def moved(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """A broker has sent the reader elsewhere: an operator's reset, or messages are gone."""
+        """A broker moved the reader: an operator reset the group, or messages are deleted."""
         ...
 
     async def persist(self, queues: Collection[MessageQueue] | None = None) -> Failures:
-        """Write what changed, of these queues or of all."""
+        """Write the changed offsets, of these queues or of all."""
         ...
 
     async def remove(self, queue: MessageQueue) -> None:
-        """Forget what is in memory of a queue; what is stored stays."""
+        """Forget a queue's offset in memory; the stored one stays."""
         ...
 
     def forget(self, queue: MessageQueue) -> None:
-        """Write nothing more of a queue that somebody else may have, but an operator's reset."""
+        """Write no offset but an operator's reset for a queue that another member may have."""
         ...
 
     def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """What is in memory, of one topic or of all."""
+        """The offsets in memory, of one topic or of all."""
         ...
 
 
 class _InMemory(ABC):
-    """What both stores have: progress in memory, and who is writing."""
+    """The part of both stores: offsets in memory, and the write under way."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
@@ -134,12 +134,12 @@ class RemoteOffsets(_InMemory):
     """Progress kept by the brokers, for groups whose members share the queues."""
 
     async def load(self) -> None:
-        """Nothing to do: brokers are asked queue by queue."""
+        """Nothing to load: ``read`` asks the broker queue by queue."""
 
     async def stored(self, queue: MessageQueue) -> int | None:
-        address = await master_for(self._instance, queue)
+        address = await reader_for(self._instance, queue)
         what = f"the progress of group {self._group!r} in {queue}"
-        # Brokers would say 0 for a new group as long as they have message 0 in memory.
+        # Brokers would answer 0 for a new group as long as they have message 0 in memory.
         fields = {
             "consumerGroup": self._group,
             **queue_fields(queue),
@@ -163,9 +163,9 @@ class RemoteOffsets(_InMemory):
         return offset
 
     async def _stored_before_5_0(self, address: str, queue: MessageQueue, what: str) -> int | None:
-        """Such a broker says 0 in any case: whether that is stored shows its whole table only.
+        """Such a broker answers 0 in any case: only its whole table shows whether 0 is stored.
 
-        A broker that does not show its table is believed.
+        A broker that does not show its table is trusted.
         """
         try:
             answer = await self._instance.ask(
@@ -207,7 +207,7 @@ class RemoteOffsets(_InMemory):
 
 
 class LocalOffsets(_InMemory):
-    """Progress in a file of this client, as RocketMQ's broadcasting consumers keep theirs.
+    """Progress in a file of this client, as RocketMQ's broadcasting consumers keep it.
 
     The file is ``<folder>/<client>/<group>/offsets.json``, ``folder`` being
     ``~/.rocketmq_offsets`` unless given. Two processes of one machine must not write the same
@@ -259,9 +259,9 @@ class LocalOffsets(_InMemory):
         return dict.fromkeys(changed, problem)
 
     def _read_file(self) -> dict[MessageQueue, int]:
-        """What the file holds. An entry that breaks its rule is kept aside, and taken from before.
+        """The file's offsets. A malformed entry is kept aside, and replaced from the backup.
 
-        Without a place its queue would begin as that of a new group, and could miss messages.
+        Without an offset its queue would begin as that of a new group, and could miss messages.
         """
         try:
             found = read_state(self._files, self.path, sealed=False, parse=_parse)
@@ -278,12 +278,12 @@ class LocalOffsets(_InMemory):
         return places
 
     def _backup(self) -> dict[MessageQueue, int]:
-        """The sound entries of the file that was before; nothing if it cannot be read."""
+        """The sound entries of the backup file; none if it cannot be read."""
         try:
             data = self._files.read_bytes(self.path.with_name(self.path.name + BACKUP_SUFFIX))
             return _parse(data)[0]
         except (FileNotFoundError, ValueError) as error:
-            _log.warning("what is kept aside of %s has no older entry: %s", self.path, error)
+            _log.warning("no backup for entries kept aside of %s: %s", self.path, error)
             return {}
 
     def _write_file(self, content: Mapping[MessageQueue, int]) -> None:
@@ -291,7 +291,7 @@ class LocalOffsets(_InMemory):
 
 
 def _lasting_client_id(instance: ClientInstance) -> str:
-    """The client id; one that is new with every start would not find its file again."""
+    """The client id without the start time: the next start must find the file again."""
     settings = instance.settings
     if settings.instance_name != DEFAULT_INSTANCE:
         return instance.client_id
@@ -301,7 +301,7 @@ def _lasting_client_id(instance: ClientInstance) -> str:
 
 
 def _parse(data: bytes) -> tuple[dict[MessageQueue, int], Refused]:
-    """The sound entries, and those that break their rule; raises ``ValueError`` for no table."""
+    """The sound entries, and the malformed ones; raises ``ValueError`` if it is no table."""
     sieve = EntrySieve(Fields(loads(data), "the file"))
     entries = sieve.entries("offsetTable", _parse_entry)
     return dict(entries.values()), sieve.refused

@@ -1,6 +1,6 @@
 """The keyword arguments of producers and consumers, for type checkers and editors.
 
-A test holds them against the settings they end in.
+A test compares them with the settings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ StartName = Literal[
     "CONSUME_FROM_LAST_OFFSET",
     "CONSUME_FROM_TIMESTAMP",
 ]
-"""Where a new group starts, by name."""
+"""Name of a ``ConsumeFromWhere``: where a new group starts."""
 ModelName = Literal["CLUSTERING", "BROADCASTING"]
 """Whether members share the messages, or each gets all, by name."""
 StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
@@ -30,7 +30,7 @@ StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
 
 
 class ClientOptions(TypedDict, total=False):
-    """What every client takes beside its NameServers."""
+    """Options of every client beside its NameServers."""
 
     instance_name: str
     unit_name: str | None
@@ -42,7 +42,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """What a producer takes."""
+    """Options of a producer."""
 
     send_timeout_ms: int
     retry_times_when_send_failed: int
@@ -60,7 +60,7 @@ class ProducerOptions(ClientOptions, total=False):
 
 
 class PushOptions(ClientOptions, total=False):
-    """What a push consumer takes."""
+    """Options of a push consumer."""
 
     message_model: MessageModel | ModelName
     orderly: bool
@@ -86,7 +86,7 @@ class PushOptions(ClientOptions, total=False):
 
 
 class PullOptions(ClientOptions, total=False):
-    """What a pull consumer takes."""
+    """Options of a pull consumer."""
 
     message_model: MessageModel | ModelName
     allocate_strategy: StrategyName | AllocationStrategy

@@ -32,13 +32,13 @@ PROPERTIES_BYTES_MAX = 32_767
 TIMER_PROPERTIES = frozenset({TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS})
 _SOUND_TOPICS_MAX = 10_000
 
-# Topics that passed the check before: a producer sends to a few, many times.
+# Topics that passed the check: a producer sends to few topics, many times.
 _sound_topics: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingRules:
-    """What a producer's settings say about single messages."""
+    """The part of a producer's settings that concerns single messages."""
 
     body_bytes_max: int = MESSAGE_BYTES_MAX
     compress_over_bytes: int = COMPRESS_OVER_BYTES
@@ -50,20 +50,20 @@ class OutgoingRules:
 
 @dataclass(slots=True)
 class Outgoing:
-    """What is sent. ``properties`` may still be added to until it is."""
+    """A checked message. ``properties`` may be added until it is sent."""
 
     topic: str
     body: bytes
     properties: dict[str, str]
     flag: int = 0
     sys_flag: int = 0
-    # What the receipt calls the message: of a batch, the ids of all its messages.
+    # The message id in the receipt: for a batch, the ids of all its messages.
     unique_id: str = ""
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
     is_batch: bool = False
     code: RequestCode = RequestCode.SEND_MESSAGE_V2
-    # When not the sender's own.
+    # If not the sender's.
     producer_group: str | None = None
 
 
@@ -71,7 +71,7 @@ def prepare(message: Message, *, unique_id: str, rules: OutgoingRules) -> Outgoi
     """``message`` as it is sent.
 
     Raises:
-        MessageInvalid: it breaks a rule; the message names the rule and the fix.
+        MessageInvalid: the message breaks a rule; the error names the rule and the fix.
         ClientError: the library that compresses is not installed.
     """
     topic = message.topic
@@ -92,7 +92,7 @@ def check_topic(topic: str, *, trace_topic: str | None = None) -> None:
     """Raises ``MessageInvalid`` for a topic that no application may send to.
 
     Apache's brokers take messages for ``rmq_sys_`` topics, though their tools and proxies refuse
-    the names; Contrail's take none.
+    the names; Contrail's brokers refuse them.
     """
     if not isinstance(topic, str):
         raise MessageInvalid(f"the topic is {shown(topic)}: give its name as a str")
@@ -113,7 +113,7 @@ def check_topic(topic: str, *, trace_topic: str | None = None) -> None:
 
 
 def check_body(message: Message, body_bytes_max: int) -> bytes:
-    """The body, as bytes; raises ``MessageInvalid`` for one that cannot be sent."""
+    """The body, as bytes; raises ``MessageInvalid`` for a body that cannot be sent."""
     body: object = message.body
     if not isinstance(body, bytes):
         if isinstance(body, bytearray | memoryview):
@@ -140,7 +140,7 @@ def build_properties(message: Message) -> dict[str, str]:
     """All properties of a message but its id.
 
     Raises:
-        MessageInvalid: one may not be set, or does not survive being sent.
+        MessageInvalid: a property may not be set, or cannot be encoded.
     """
     properties = dict(message.properties)
     for name, value in properties.items():

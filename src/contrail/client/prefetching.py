@@ -23,12 +23,12 @@ from contrail.protocol.codes import ResponseCode
 
 _log = logging.getLogger(__name__)
 
-# A broker that turns a pull away for its load is asked again almost at once.
+# A pull that an overloaded broker refused is repeated after this short time.
 _FLOW_CONTROL_DELAY_S = 0.02
 
 
 class Prefetcher:
-    """Keeps messages of the queues it was given at hand."""
+    """Keeps messages of the given queues ready."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class Prefetcher:
         self._start(queue)
 
     def remove(self, queue: MessageQueue) -> None:
-        """What was fetched ahead of this queue is dropped."""
+        """Stop reading a queue and drop its fetched messages."""
         self._stop(queue)
         self.held.remove(queue)
 
     def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Go on from another place; what was fetched ahead, or is being fetched, is dropped."""
+        """Go on from another offset; messages fetched, or being fetched, are dropped."""
         self._stop(queue)
         self.held.seek(queue, queue_offset)
         self._start(queue)
@@ -85,7 +85,7 @@ class Prefetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def take(self, count_max: int, timeout_ms: int) -> list[ReceivedMessage]:
-        """What is there, at most so many; waits when there is nothing."""
+        """Fetched messages, at most ``count_max``; waits when there are none."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
@@ -116,13 +116,13 @@ class Prefetcher:
             except ClientClosed:
                 return
             except Exception as error:
-                # Whatever it is, a queue must not stay unread for good.
+                # On any error: a queue must not stay unread for good.
                 told = self._tell(queue, error, told)
                 self._instance.refresh_soon(queue.topic)
                 await asyncio.sleep(self._delay_s(error))
 
     def _tell(self, queue: MessageQueue, error: Exception, told: str) -> str:
-        """The same trouble every second is told once; what was told."""
+        """Log an error that repeats every second only once; returns the error last logged."""
         reason = f"{type(error).__name__}: {error}"
         _log.log(
             logging.WARNING if reason != told else logging.DEBUG,

@@ -1,4 +1,4 @@
-"""The producer: everything that sends."""
+"""The producer: sends, batches, transactions, requests and replies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from contrail.model.topic import TRACE_TOPIC
 
 _log = logging.getLogger(__name__)
 
-# RocketMQ's own default group: a name that says nothing, which its clients refuse as well.
+# RocketMQ's default group, which its clients refuse as well.
 _DEFAULT_GROUP = "DEFAULT_PRODUCER"
 _by_sharding_key = HashSelector()
 
@@ -73,7 +73,7 @@ class Producer:
         hooks: Sequence[SendHook] = (),
         **options: Unpack[ProducerOptions],
     ) -> None:
-        """``telemetry`` is on by itself where a program set OpenTelemetry's provider."""
+        """``telemetry`` is on by default where a program set OpenTelemetry's provider."""
         self._group = _checked_group(group)
         self._settings, shared = split_settings(dict(options))
         self._client_settings = ClientSettings.of(namesrv, **shared)
@@ -96,7 +96,7 @@ class Producer:
 
     @property
     def client_id(self) -> str:
-        """Who this process is to the brokers; known once started."""
+        """The client id that brokers know; set by ``start``."""
         return self._opened().instance.client_id
 
     async def start(self) -> None:
@@ -104,7 +104,7 @@ class Producer:
 
         Raises:
             GroupTaken: the process already has a producer of this group there.
-            ClientForked: it was made before this process was forked.
+            ClientForked: the producer was made before this process was forked.
         """
         require_same_process(self._process_id, f"producer {self._group!r}")
         if self._open is not None:
@@ -142,7 +142,7 @@ class Producer:
         return _Opened(instance, sender, transactions, replies, trace, has_spans=bool(spans))
 
     async def close(self) -> None:
-        """Wait for what is under way, then leave. Sends that begin from now on are refused."""
+        """Wait for sends under way, then leave. New sends are refused from now on."""
         opened = self._open
         if opened is None or not opened.instance.may_be_closed_here():
             return
@@ -150,7 +150,7 @@ class Producer:
         try:
             async with asyncio.timeout(self._settings.send_timeout_ms / 1000):
                 if self._async_sends:
-                    # They may not have begun, and cancelling this must not cancel them.
+                    # Sends may not have begun, and cancelling this call must not cancel them.
                     await asyncio.wait(self._async_sends)
                 await opened.sender.slots.until_idle()
         except TimeoutError:
@@ -186,16 +186,18 @@ class Producer:
         selector_arg: object = None,
         timeout_ms: int | None = None,
     ) -> SendReceipt:
-        """Send a message and return what the broker said about it.
+        """Send a message and return the broker's receipt.
 
-        Tried again on another broker, twice unless set otherwise, when a broker does not answer or
-        cannot store it now; not when you chose the queue. ``timeout_ms`` holds for all of it.
+        The send is retried on another broker, twice by default, when a broker does not answer or
+        cannot store the message now; not when you chose the queue. ``timeout_ms`` covers all
+        attempts.
 
         Raises:
             MessageInvalid: the message breaks a rule; nothing was sent.
-            RouteMissing: no broker has the topic, and none may make it.
-            SendFailed: no attempt went through; ``SendTimedOut`` when it may be stored anyway.
-            BackPressure: too much was under way for all of the time.
+            RouteMissing: no broker has the topic, and none may create it.
+            SendFailed: no attempt went through; ``SendTimedOut`` when the message may be stored
+                anyway.
+            BackPressure: no room for another send within ``timeout_ms``.
         """
         opened = self._opened()
         outgoing = self._prepare(message)
@@ -211,9 +213,9 @@ class Producer:
         selector_arg: object = None,
         timeout_ms: int | None = None,
     ) -> asyncio.Future[SendReceipt]:
-        """Begin to send a message; the future has what ``send`` would return or raise.
+        """Begin to send a message; the future returns or raises as ``send`` does.
 
-        Tried again on the same broker, and only when it does not answer.
+        The send is retried on the same broker, and only when the broker does not answer.
 
         Raises:
             MessageInvalid: the message breaks a rule; nothing is sent.
@@ -239,13 +241,13 @@ class Producer:
         selector_arg: object = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Hand a message to the network; nobody says whether it was stored, nothing is retried.
+        """Send a message one-way: without an answer from the broker, and without retries.
 
         Raises:
             MessageInvalid: the message breaks a rule; nothing was sent.
-            RouteMissing: no broker has the topic, and none may make it.
+            RouteMissing: no broker has the topic, and none may create it.
             SendFailed: the broker cannot be reached.
-            BackPressure: the broker did not take what was sent before, for all of the time.
+            BackPressure: earlier bytes were not taken by the broker within ``timeout_ms``.
         """
         opened = self._opened()
         outgoing = self._prepare(message)
@@ -298,8 +300,8 @@ class Producer:
 
         Raises:
             MessageInvalid: a message breaks a rule; nothing was sent.
-            RouteMissing: no broker has a topic, and none may make it.
-            SendFailed: a batch was not sent; the message says how many were, before it.
+            RouteMissing: no broker has a topic, and none may create it.
+            SendFailed: a batch was not sent; the error says how many batches were sent before it.
         """
         opened = self._opened()
         given = listed(messages, "send_many()")
@@ -332,7 +334,7 @@ class Producer:
         """The queues that messages of a topic may be sent to.
 
         Raises:
-            RouteMissing: there is none.
+            RouteMissing: the topic has no route.
         """
         return list(await self._opened().sender.publish_queues(topic))
 
@@ -344,18 +346,18 @@ class Producer:
         """``async with producer.transaction(message):`` the body is the local transaction.
 
         Raises:
-            MessageInvalid: the message breaks a rule; one is that it may not be delayed.
+            MessageInvalid: the message breaks a rule; it may not be delayed, among others.
         """
         return self._opened().transactions.transaction(message, check=check, timeout_ms=timeout_ms)
 
     async def send_in_transaction(
         self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
     ) -> TransactionReceipt:
-        """Send a half message, let the ``transaction_listener`` do its part, commit or roll back.
+        """Send a half message, run the ``transaction_listener``, then commit or roll back.
 
         Raises:
             ConfigError: the producer has no listener.
-            MessageInvalid: the message breaks a rule; one is that it may not be delayed.
+            MessageInvalid: the message breaks a rule; it may not be delayed, among others.
             SendFailed: the half message was not stored; the listener did not run.
         """
         return await self._opened().transactions.send_in_transaction(
@@ -373,11 +375,11 @@ class Producer:
         selector_arg: object = None,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> Reply:
-        """Send a message and return the reply of whoever consumes it.
+        """Send a message and return the reply of the consumer that gets it.
 
         Raises:
-            NoReply: none came in time.
-            MessageUnreadable: it came, and cannot be decompressed.
+            NoReply: no reply came in time.
+            MessageUnreadable: the reply came, and cannot be decompressed.
             SendFailed: the request itself was not sent.
         """
         opened = self._opened()
@@ -401,7 +403,7 @@ class Producer:
 
         Raises:
             MessageInvalid: the message is no request.
-            SendFailed: the reply did not reach the client that asked.
+            SendFailed: the reply did not reach the requesting client.
         """
         return await self._opened().replies.reply(
             request, body, tags=tags, keys=keys, properties=properties, timeout_ms=timeout_ms
@@ -414,11 +416,11 @@ class Producer:
         *,
         timeout_ms: int | None = None,
     ) -> str:
-        """Take back a message with ``deliver_at`` or ``delay`` before its time; the message's id.
+        """Take back a message with ``deliver_at`` or ``delay`` before its time; returns its id.
 
         Raises:
-            MessageInvalid: there is no handle, or it is not one of the topic.
-            BrokerRefused: too late, or the broker recalls nothing; the message tells.
+            MessageInvalid: there is no handle, or it belongs to another topic.
+            BrokerRefused: too late, or the broker does not recall; the message says which.
         """
         opened = self._opened()
         return await recall(
@@ -430,7 +432,7 @@ class Producer:
             trace=opened.trace,
         )
 
-    # What the client instance asks.
+    # Called by the client instance.
 
     def topics(self) -> Collection[str]:
         return self._open.sender.topics if self._open is not None else ()
@@ -461,7 +463,7 @@ class Producer:
 
 
 class _Opened:
-    """What a started producer has."""
+    """The parts of a started producer."""
 
     __slots__ = ("has_spans", "instance", "replies", "sender", "trace", "transactions")
 
@@ -498,7 +500,7 @@ def _checked_group(group: str) -> str:
 def _chooser(
     message: Message, queue: MessageQueue | None, selector: Selector | None, selector_arg: object
 ) -> Choose | None:
-    """What chooses a message's queue, None when it is chosen, or any will do."""
+    """The selector of a message's queue; None when the queue is given, or any may be taken."""
     if queue is not None:
         if selector is not None:
             raise MessageInvalid("both queue= and selector= are given: keep one")
@@ -535,7 +537,7 @@ async def _choose(
 
 
 async def _places(sender: Sender, messages: Sequence[Message], timeout_ms: int | None) -> PlaceOf:
-    """Where each message must go, by the routes of now: one for all that are sent together."""
+    """The queue each message must go to, by one reading of each topic's route."""
     topics = dict.fromkeys(one.topic for one in messages if one.sharding_key)
     queues = {topic: await sender.publish_queues(topic, timeout_ms) for topic in topics}
 

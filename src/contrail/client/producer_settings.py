@@ -15,7 +15,7 @@ from contrail.model.topic import AUTO_CREATE_TOPIC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """RocketMQ's settings under their own names, and the bounds of what is under way."""
+    """RocketMQ's settings under their own names, and the bounds of sends under way."""
 
     send_timeout_ms: int = 3_000
     retry_times_when_send_failed: int = 2
@@ -63,7 +63,7 @@ _NAMES = frozenset(field.name for field in fields(ProducerSettings))
 
 
 def split_settings(given: dict[str, Any]) -> tuple[ProducerSettings, dict[str, Any]]:
-    """What is meant for the producer, and what is left for the client it shares.
+    """Split options: the producer's settings, and the options of the shared client instance.
 
     Raises:
         ConfigError: a value makes no sense, or there is no such setting.

@@ -1,8 +1,8 @@
 """``PullConsumer``: the application asks for messages when it wants them.
 
-Either it is given queues (``assign``), or it shares those of its topics with its group
+Either it is given queues (``assign``), or it shares its topics' queues with its group
 (``subscribe``). Messages are fetched ahead in the background; ``poll`` hands them out. ``pull`` is
-the plain way: one request, one answer, nothing remembered.
+one request and one answer, without any state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Expression = str | Sql92
 
 
 class PullConsumer:
-    """A consumer that is asked. See ``PullSettings`` and ``ClientSettings`` for what it takes."""
+    """A consumer whose program polls. See ``PullSettings`` and ``ClientSettings`` for options."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PullConsumer:
     async def start(self) -> None:
         """Raises ``GroupTaken`` when this process already consumes for the group.
 
-        Starting one that is started does nothing.
+        A second start does nothing.
         """
         require_same_process(self._process_id, f"pull consumer of group {self.group!r}")
         if self._member is not None:
@@ -87,8 +87,8 @@ class PullConsumer:
     async def close(self) -> None:
         """Write the progress and leave the group.
 
-        With ``auto_commit`` everything that was handed out counts as handled, except where an
-        exception ends the ``with`` block.
+        With ``auto_commit`` all messages handed out count as handled, except where an exception
+        ends the ``with`` block.
         """
         await self._close(commit=self._settings.auto_commit)
 
@@ -114,7 +114,7 @@ class PullConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # What the application failed at must come again.
+        # Messages that the application failed to handle must come again.
         await self._close(commit=error is None and self._settings.auto_commit)
 
     @property
@@ -134,7 +134,7 @@ class PullConsumer:
             )
         return self._member
 
-    # What to read.
+    # Subscriptions and assignments.
 
     async def subscribe(self, topic: str, expression: Expression = ALL_TAGS) -> None:
         """Share the topic's queues with the group; excludes ``assign``."""
@@ -157,7 +157,7 @@ class PullConsumer:
     async def assign(
         self, queues: Collection[MessageQueue], expression: Expression = ALL_TAGS
     ) -> None:
-        """Read exactly these queues, whoever else reads them; excludes ``subscribe``.
+        """Read exactly these queues, whichever members read them; excludes ``subscribe``.
 
         Raises:
             ClientError: no queue is given, or the consumer has subscribed.
@@ -189,9 +189,9 @@ class PullConsumer:
     async def poll(
         self, timeout_ms: int = 5_000, count_max: int | None = None
     ) -> list[ReceivedMessage]:
-        """Messages, as soon as there are some; none after ``timeout_ms``.
+        """Messages, as soon as there are any; an empty list after ``timeout_ms``.
 
-        With ``auto_commit`` what earlier calls returned counts as handled from now on.
+        With ``auto_commit`` messages of earlier calls count as handled from now on.
         """
         member = self._running()
         self._selection.require_chosen()
@@ -207,7 +207,7 @@ class PullConsumer:
         try:
             hook.after_consume(hook.before_consume(self.group, messages), ConsumeOutcome.SUCCESS, 0)
         except Exception:
-            # Who only looks on must not keep messages from the application: the next poll would
+            # A hook that fails must not keep messages from the application: the next poll would
             # count them as handled.
             _log.exception("the hook %r failed when messages were handed out", hook)
 
@@ -220,10 +220,10 @@ class PullConsumer:
         *,
         wait: bool = False,
     ) -> PullResult:
-        """Ask once for messages from a place on; with ``wait`` the broker waits for some.
+        """Pull once from a queue offset on; with ``wait`` the broker waits for a message.
 
         Raises:
-            OffsetIllegal: the place or the count is below what there can be.
+            OffsetIllegal: the offset is negative or the count below 1.
             ClientError: the broker refused or did not answer.
         """
         member, settings = self._running(), self._settings
@@ -251,7 +251,7 @@ class PullConsumer:
         )
 
     async def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing of these queues, or of any; they keep their places."""
+        """Hand out no messages of these queues, or of any; they keep their offsets."""
         self._set_paused(queues, is_paused=True)
 
     async def resume(self, *queues: MessageQueue) -> None:
@@ -264,13 +264,13 @@ class PullConsumer:
         chosen = queues or list(member.prefetcher.queues)
         member.prefetcher.set_paused(chosen, is_paused=is_paused)
 
-    # Places.
+    # Offsets.
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Go on from there; what was fetched ahead is dropped.
+        """Go on from a queue offset; messages fetched ahead are dropped.
 
         Raises:
-            OffsetIllegal: the queue has no such place.
+            OffsetIllegal: the queue has no such offset.
             ClientError: the queue is not assigned.
         """
         member = self._running()
@@ -279,7 +279,7 @@ class PullConsumer:
         end = await queue_offset_max(member.instance, queue)
         if not first <= queue_offset <= end:
             raise OffsetIllegal(f"{queue} has places from {first} to {end}, not {queue_offset}")
-        # It may have been lost to another member meanwhile.
+        # Another member may have got the queue meanwhile.
         member.require_assigned(queue)
         member.prefetcher.seek(queue, queue_offset)
 
@@ -294,15 +294,15 @@ class PullConsumer:
         await self.seek(queue, await self.search(queue, when))
 
     async def queue_offset_min(self, queue: MessageQueue) -> int:
-        """The place of the oldest message that is still there."""
+        """The queue offset of the oldest message that is still there."""
         return await queue_offset_min(self._running().instance, queue)
 
     async def queue_offset_max(self, queue: MessageQueue) -> int:
-        """The place the next message will get."""
+        """The queue offset the next message will get."""
         return await queue_offset_max(self._running().instance, queue)
 
     async def search(self, queue: MessageQueue, when: datetime | int) -> int:
-        """The place of the first message stored then (epoch milliseconds) or later.
+        """The queue offset of the first message stored then (epoch milliseconds) or later.
 
         Raises:
             ConfigError: ``when`` is no time.
@@ -319,9 +319,9 @@ class PullConsumer:
         return sorted_queues(route.read_queues)
 
     async def watch_queues(self, topic: str, on_queues: OnQueues) -> list[MessageQueue]:
-        """Be told when the queues of a topic change, until the consumer is closed.
+        """Call ``on_queues`` when the queues of a topic change, until the consumer is closed.
 
-        Returns those it has now.
+        Returns the queues it has now.
         """
         queues = await self.fetch_queues(topic)
         self._running().watch(topic, queues, on_queues)
@@ -332,11 +332,11 @@ class PullConsumer:
     async def commit(self, consumer_offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Write the group's progress, and wait until it is written.
 
-        The progress is what was handed out, or what is given.
+        The progress is the offsets behind the messages handed out, or the given offsets.
 
         Raises:
-            ClientError: a queue is not assigned, or its broker did not take the progress; that
-                is written again later all the same.
+            ClientError: a queue is not assigned, or its broker did not take the offset, which is
+                written again later all the same.
         """
         offsets, queues = self._note(consumer_offsets)
         for problem in (await offsets.persist(queues)).values():
@@ -345,7 +345,7 @@ class PullConsumer:
     async def commit_async(
         self, consumer_offsets: Mapping[MessageQueue, int] | None = None
     ) -> None:
-        """Like ``commit``, without waiting; what cannot be written is tried again later."""
+        """Like ``commit``, without waiting; a failed write is tried again later."""
         offsets, queues = self._note(consumer_offsets)
         self._running().instance.spawn(_persist(offsets, queues), f"commit {self.group}")
 
@@ -358,14 +358,14 @@ class PullConsumer:
         return member.offsets, member.note(consumer_offsets)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's progress as it is written: what the next member would start from.
+        """The group's stored offset, from which the next member would start.
 
-        The broker is asked, or for broadcasting the file; what was noted and not written yet does
-        not count. None when there is none.
+        Read from the broker, or for broadcasting from the file; offsets not written yet do not
+        count. None when there is none.
         """
         return await self._running().offsets.stored(queue)
 
 
 async def _persist(offsets: OffsetStore, queues: Collection[MessageQueue]) -> None:
-    # What failed is logged there, and stays to be written.
+    # A failure is logged there, and the offset stays to be written.
     await offsets.persist(queues)

@@ -22,11 +22,11 @@ from contrail.protocol.bodies.heartbeat import ConsumerData, ConsumeType, Messag
 _log = logging.getLogger(__name__)
 
 OnQueues = Callable[[str, list[MessageQueue]], None]
-"""Told a topic and its queues when they change."""
+"""Called with a topic and its queues when they change."""
 
 
 class PullMember:
-    """Reads what the selection says; made when the consumer starts, gone when it closes."""
+    """Reads the queues of the selection; made at the consumer's start, dropped at its close."""
 
     def __init__(
         self, instance: ClientInstance, settings: PullSettings, selection: Selection
@@ -67,7 +67,7 @@ class PullMember:
         self._persisting = self.instance.spawn(self._persist_forever(), f"persist {self._group}")
 
     async def come_to(self, topics: Collection[str]) -> None:
-        """Queues that these topics get from now on are read from their beginning."""
+        """Queues that are added to these topics from now on are read from their beginning."""
         for topic in topics:
             try:
                 await self.instance.route(topic)
@@ -99,7 +99,7 @@ class PullMember:
     async def replace_queues(
         self, known: Collection[MessageQueue], wanted: Collection[MessageQueue]
     ) -> None:
-        """Stop reading what is known and not wanted, start what is wanted and not known."""
+        """Stop reading queues that are not wanted any more, and start the wanted ones."""
         lost = set(known) - set(wanted)
         for queue in lost:
             self.prefetcher.remove(queue)
@@ -109,7 +109,7 @@ class PullMember:
         for queue in lost:
             await self.offsets.remove(queue)
         for queue in sorted_queues(set(wanted) - set(known)):
-            # Another member may have gone further since this one had the queue.
+            # Another member may have consumed further since this one had the queue.
             await self.offsets.remove(queue)
             self.prefetcher.add(queue)
 
@@ -127,14 +127,14 @@ class PullMember:
     # Progress.
 
     def note_progress(self) -> Collection[MessageQueue]:
-        """What was handed out counts as handled, in memory; the queues concerned."""
+        """Count messages handed out as handled, in memory; returns their queues."""
         places = self.prefetcher.held.consumer_offsets()
         for queue, consumer_offset in places.items():
             self.offsets.update(queue, consumer_offset)
         return places.keys()
 
     def note(self, consumer_offsets: Mapping[MessageQueue, int]) -> Collection[MessageQueue]:
-        """Raises ``ClientError`` for a queue that is not assigned, or an offset that is none."""
+        """Raises ``ClientError`` for a queue that is not assigned, or an invalid offset."""
         for queue, consumer_offset in consumer_offsets.items():
             self.require_assigned(queue)
             if consumer_offset < 0:
@@ -143,7 +143,7 @@ class PullMember:
             self.offsets.update(queue, consumer_offset)
         return consumer_offsets.keys()
 
-    # As the client instance sees it.
+    # Called by the client instance.
 
     @property
     def group(self) -> str:

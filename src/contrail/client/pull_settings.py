@@ -62,13 +62,13 @@ class PullSettings:
 
     @property
     def strategy(self) -> AllocationStrategy:
-        """Raises ``ConfigError`` for a name that no strategy has."""
+        """Raises ``ConfigError`` for an unknown strategy."""
         given = self.allocate_strategy
         return strategy_named(given) if isinstance(given, str) else given
 
     @property
     def model(self) -> MessageModel:
-        """Raises ``ConfigError`` for a name that no message model has."""
+        """Raises ``ConfigError`` for an unknown message model."""
         try:
             return MessageModel(self.message_model)
         except ValueError as error:
@@ -82,7 +82,7 @@ _NAMES = frozenset(field.name for field in fields(PullSettings))
 
 
 def split_pull_settings(given: dict[str, Any]) -> tuple[PullSettings, dict[str, Any]]:
-    """What is meant for the consumer, and what is left for the client it shares.
+    """Split options: the consumer's settings, and the options of the shared client instance.
 
     Raises:
         ConfigError: a value makes no sense, or there is no such setting.

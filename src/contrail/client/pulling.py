@@ -1,4 +1,4 @@
-"""One pull: the request, the answer, and the messages in it that the subscriber asked for."""
+"""One pull: the request, the answer, and its messages that match the subscription."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from contrail.protocol.command import ReceivedResponse
 if TYPE_CHECKING:
     from contrail.client.instance import ClientInstance
 
-# The broker holds a pull that finds nothing for so long, and answers up to five seconds late.
+# How long the broker holds a pull without messages; it answers up to five seconds late.
 BROKER_SUSPEND_MS = 15_000
 TIMEOUT_MS_WHEN_SUSPENDED = 30_000
 TIMEOUT_MS = 10_000
@@ -32,7 +32,7 @@ SUBSCRIPTION_FLAG = 0x4
 
 
 class PullStatus(Enum):
-    """What a pull came back with."""
+    """The result of a pull."""
 
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"
@@ -50,7 +50,7 @@ _STATUS_OF_CODE: dict[int, PullStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """A broker's answer. ``messages`` are those that passed the exact check of tags."""
+    """A broker's answer. ``messages`` passed the exact check of tags."""
 
     status: PullStatus
     messages: Sequence[Any]
@@ -58,7 +58,7 @@ class PullResult:
     queue_offset_min: int
     queue_offset_max: int
     suggested_broker_id: int = MASTER_ID
-    # What the broker says beside the code, such as that a message is damaged.
+    # The broker's remark beside the code, such as that a record is damaged.
     remark: str = ""
 
 
@@ -81,15 +81,15 @@ async def pull_once(
 ) -> PullResult:
     """Ask a broker for messages of a queue from ``queue_offset`` on.
 
-    ``post_subscription`` sends the subscription along, for those whose heartbeats name none.
-    ``broker_id`` is whom the last answer suggested; another of that name is asked if it is gone.
-    ``commit_offset`` is stored by the broker before it answers. Retried messages come back under
-    the topic they had at first.
+    ``post_subscription`` sends the subscription along, for clients whose heartbeats have none.
+    ``broker_id`` is the last answer's suggestion; without that broker another of the same name is
+    asked. ``commit_offset`` is stored by the broker before it answers. Retried messages are
+    returned with their original topic.
 
     Raises:
         BrokerUnknown: no route names the queue's broker.
         BrokerRefused: the broker answered with an error.
-        ClientError: it did not answer, or its answer is none.
+        ClientError: the broker did not answer, or its answer is invalid.
 
     A message that cannot be decoded is there with its ``decode_error``, and keeps no other away.
     """
@@ -116,7 +116,7 @@ async def pull_once(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a pull asked for; ``subscription`` is None where nothing is filtered or renamed."""
+    """The arguments of a pull; ``subscription`` is None if nothing is filtered or renamed."""
 
     queue: MessageQueue
     queue_offset: int
@@ -129,14 +129,13 @@ async def pulled(
     asked: Asked,
     kind: type[ReceivedMessage] = ReceivedMessage,
 ) -> PullResult:
-    """Ask for so many messages and read the answer.
+    """Send a pull by ``ask`` and decode the answer.
 
-    Where the first record is damaged nobody can tell where it ends: that one is asked for alone,
-    and is then all of the answer.
+    The end of a damaged first record is unknown: it is pulled alone, and is then the whole answer.
 
     Raises:
         BrokerRefused: the broker answered with an error.
-        ClientError: it did not answer, or its answer is none.
+        ClientError: the broker did not answer, or its answer is invalid.
     """
     result = read_answer(await ask(asked.count_max), asked, kind)
     if result is None:
@@ -186,11 +185,11 @@ def _pull_fields(
 def read_answer(
     answer: ReceivedResponse, asked: Asked, kind: type[ReceivedMessage] = ReceivedMessage
 ) -> PullResult | None:
-    """What the answer to a pull says; None when it is to be asked again for a single message.
+    """The result of a pull; None when a single message must be pulled again.
 
     Raises:
-        BrokerRefused: it is an error.
-        ClientError: it cannot be read.
+        BrokerRefused: the broker answered with an error.
+        ClientError: the answer cannot be decoded.
     """
     queue = asked.queue
     status = _STATUS_OF_CODE.get(answer.code)
@@ -236,10 +235,10 @@ def _up_to_damage(
     kind: type[ReceivedMessage],
     next_queue_offset: int,
 ) -> tuple[DecodedRun[ReceivedMessage], int]:
-    """The messages up to a damaged record, and where to pull on.
+    """The messages up to a damaged record, and the offset of the next pull.
 
-    Those before it are taken, and the next pull begins behind them. It is taken itself when it
-    was asked for alone. Either way the next pull begins further on than this one.
+    Messages before the record are taken, and the next pull begins behind them. The record itself is
+    taken when it was pulled alone. Either way the next pull begins further on.
     """
     assert run.damage is not None
     further = asked.queue_offset + 1
@@ -277,14 +276,14 @@ def _has_no_tags_left(message: ReceivedMessage) -> bool:
 
 
 def _restore_error(message: ReceivedMessage) -> None:
-    """A message that could not be decoded stays so: sent back, it is an ordinary record."""
+    """A message marked as undecodable stays so: after a send-back its record looks ordinary."""
     problem = message.peek_property(UNREADABLE)
     if problem and message.decode_error is None:
         message.decode_error = MessageUnreadable(problem)
 
 
 def restore_topic(message: ReceivedMessage) -> None:
-    """Give a retried message the topic it had at first."""
+    """Give a retried message its original topic."""
     message.topic = message.peek_property(RETRY_TOPIC) or message.topic
 
 

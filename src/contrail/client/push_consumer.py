@@ -58,14 +58,14 @@ class PushConsumer:
         hooks: Sequence[ConsumeHook] = (),
         **options: Unpack[PushOptions],
     ) -> None:
-        """``telemetry`` is on by itself where a program set OpenTelemetry's provider."""
+        """``telemetry`` is on by default where a program set OpenTelemetry's provider."""
         check_consumer_group(group)
         self._group = group
         self._settings, shared = split_settings(ConsumerSettings, dict(options))
         self._client_settings = ClientSettings.of(namesrv, **shared)
         self._model = self._settings.model
         self._from_where = parse_consume_from_where(self._settings.consume_from_where)
-        # Said again at the start; here a typing mistake is found at once.
+        # Checked again at the start; checked here, a typing mistake is found at once.
         parse_consume_timestamp(self._settings.consume_timestamp, now_ms=0)
         self._strategy = self._settings.strategy
         self._onlookers = Onlookers(tuple(hooks), trace_topic if trace else None, telemetry)
@@ -88,20 +88,20 @@ class PushConsumer:
 
     @property
     def client_id(self) -> str:
-        """Who this process is to the brokers; known once opened."""
+        """The client id that brokers know; set by ``start``."""
         return self._opened().client_id
 
-    # What to consume, and how.
+    # Subscriptions and handlers.
 
     async def subscribe(self, topic: str, expression: str | Sql92 | None = "*") -> None:
         """Consume a topic: all of it, by tags (``"paid || refunded"``) or by ``Sql92``.
 
-        A topic without a route is no error: it is consumed once somebody has created it.
+        A topic without a route is no error: it is consumed once it is created.
 
         Raises:
-            ConfigError: the expression is none.
-            BrokerRefused: a broker cannot answer the ``Sql92`` expression; what was subscribed
-                before stays.
+            ConfigError: the expression is invalid.
+            BrokerRefused: a broker cannot answer the ``Sql92`` expression; the former subscription
+                stays.
         """
         known = self._subscriptions.of(topic)
         subscription = self._subscriptions.put(topic, expression, self._now_ms())
@@ -118,7 +118,7 @@ class PushConsumer:
         if known is None:
             self._subscriptions.remove(topic)
         else:
-            # Newer than the one that failed: a broker may have heard of that.
+            # With a newer version than the one that failed: a broker may have that one.
             text = known.sub_string
             self._subscriptions.put(topic, text if known.by_tag else Sql92(text), self._now_ms())
         if self._work is not None:
@@ -128,7 +128,7 @@ class PushConsumer:
         return (self._opened().clock if self._instance is not None else SystemClock()).now_ms()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Stop consuming a topic; what is being handled is finished."""
+        """Stop consuming a topic; messages in handlers are finished."""
         self._subscriptions.remove(topic)
         if self._work is not None:
             await self._work.unsubscribed()
@@ -154,7 +154,7 @@ class PushConsumer:
             self._work.hire(handler)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Stop pulling these queues, or all of them; what is held already is still handled."""
+        """Stop pulling these queues, or all of them; messages already pulled are still handled."""
         if queues:
             self._paused.update(queues)
         else:
@@ -174,20 +174,21 @@ class PushConsumer:
         return self._is_all_paused or queue in self._paused
 
     def assigned_queues(self) -> list[MessageQueue]:
-        """The queues that are this member's at the moment."""
+        """The queues that this member has now."""
         return sorted(self._work.queues.readers) if self._work is not None else []
 
     # Life.
 
     async def start(self) -> None:
-        """Consume with the handler. What is sent from now on is not missed.
+        """Consume with the handler. Messages sent from now on are not missed.
 
         Raises:
             ClientError: there is no handler.
             GroupTaken: the process already has a consumer of this group there.
             BrokerRefused: a broker cannot answer a ``Sql92`` subscription.
 
-        With ``start_timeout_ms`` also ``ClientError`` when it has no share of its topics by then.
+        With ``start_timeout_ms`` also ``ClientError`` when the consumer has no share of its topics
+        by then.
         """
         if self._handler is None:
             raise ClientError(
@@ -197,7 +198,7 @@ class PushConsumer:
         await self._open_and_begin()
 
     async def run(self) -> None:
-        """Consume until somebody calls ``close``, or this is cancelled."""
+        """Consume until another task calls ``close``, or this call is cancelled."""
         await self.start()
         await self._closed.wait()
 
@@ -209,18 +210,19 @@ class PushConsumer:
     async def close(self) -> None:
         """Stop pulling, let handlers finish, keep the progress, and leave the group.
 
-        Handlers and the bodies of loops have ``await_termination_ms_when_shutdown``. A handler that
-        calls this itself gets an answer at once: the consumer is closed when it has returned, and
-        its message counts. What a loop still has in hand comes again, unless it was acknowledged.
+        Handlers and the bodies of loops have ``await_termination_ms_when_shutdown``. A call from a
+        handler returns at once: the consumer is closed after the handler has returned, and its
+        message counts. A message that a loop still has in hand comes again, unless it was
+        acknowledged.
         """
         await self._close_by(asyncio.current_task())
 
     async def _close_by(self, caller: Owner | None) -> None:
-        """Close on behalf of a task or thread, which does not wait for itself."""
+        """Close for a task or thread, without waiting for its own loop."""
         if self._instance is None or not self._instance.may_be_closed_here():
             return
         if self._closing is None:
-            # Half a close would be worse than one that ends a little later.
+            # Shielded: a half-done close would be worse than a late one.
             self._closing = asyncio.get_running_loop().create_task(self._close(caller))
         if self._handler is None or not self._handler.is_caller:
             await asyncio.shield(self._closing)
@@ -252,7 +254,7 @@ class PushConsumer:
         """Messages, one by one.
 
         Raises:
-            ClientError: a handler gets the messages, or nothing is subscribed.
+            ClientError: a handler gets the messages, or no topic is subscribed.
         """
         return self._begin_loop(asyncio.current_task())
 
@@ -302,7 +304,7 @@ class PushConsumer:
                 self._work = PushWork(self, instance, self._settings, self._onlookers)
                 await self._work.begin(self._handler)
             except BaseException:
-                # Whoever asked may be cancelled; half an end would be worse than a late one.
+                # The caller may be cancelled; a half-done end would be worse than a late one.
                 ending = self._end_work(instance, asyncio.current_task())
                 await asyncio.shield(instance.spawn(ending, f"end of {self._group}"))
                 raise
@@ -332,13 +334,13 @@ class PushConsumer:
         require_same_process(self._process_id, f"consumer {self._group!r}")
         return self._instance
 
-    # What the work asks.
+    # Called by the work.
 
     @property
     def subscriptions(self) -> Subscriptions:
         return self._subscriptions
 
-    # What the instance asks, see ``ConsumerSide``.
+    # Called by the instance, see ``ConsumerSide``.
 
     def topics(self) -> Collection[str]:
         return self._subscriptions.topics()

@@ -1,4 +1,4 @@
-"""What a push consumer does between its beginning and its end."""
+"""A running push consumer: readers, handlers, progress and locks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _EXPIRE_INTERVAL_S_MAX = 60.0
 
 
 class Consumer(Protocol):
-    """Whose work it is."""
+    """The consumer that owns the work."""
 
     @property
     def group(self) -> str: ...
@@ -61,7 +61,7 @@ class Consumer(Protocol):
 
 
 class Onlookers(NamedTuple):
-    """Who looks on while messages are handled."""
+    """The observers of handling."""
 
     hooks: tuple[ConsumeHook, ...]
     # None: no message trace.
@@ -164,7 +164,7 @@ class PushWork:
     # The beginning.
 
     async def begin(self, handler: Handler | None) -> None:
-        """Returns once this member has its share, so that nothing sent afterwards is missed."""
+        """Returns once this member has its share, so that no message sent afterwards is missed."""
         await self._offsets.load()
         if handler is not None:
             self.hire(handler)
@@ -177,7 +177,7 @@ class PushWork:
             await self._topics.find()
             await self.instance.beat()
             is_settled = await self.rebalancer.run_once()
-        # A handler that got something already may have closed the consumer.
+        # A handler that got a message already may have closed the consumer.
         if not self._is_over:
             self.rebalancer.start()
             self._start_loops()
@@ -229,7 +229,7 @@ class PushWork:
     # The end.
 
     async def end(self, caller: Owner | None) -> None:
-        """Let handlers and loops finish what they have in hand, and keep the progress.
+        """Let handlers and loops finish their messages, and write the progress.
 
         The caller may be one of the loops: it is not waited for.
         """
@@ -249,7 +249,7 @@ class PushWork:
         if self._trace is not None:
             await self._trace.close()
 
-    # What happens by the clock.
+    # Periodic work.
 
     async def _persist_forever(self) -> None:
         while True:
@@ -283,7 +283,7 @@ class PushWork:
             self.supply.resume(reader)
 
     async def _prove(self, reader: Reader) -> bool:
-        """Ask until the broker has answered; whether the queue was ours all the time."""
+        """Ask the broker until it answers; whether this member had the lock all the time."""
         assert self._locks is not None
         while True:
             await self.queues.renew_locks(self._locks, [reader.queue])
@@ -293,7 +293,7 @@ class PushWork:
                 return False
             await asyncio.sleep(_UNLOCKED_REST_S)
 
-    # What readers ask, see ``ReaderOwner``.
+    # Called by readers, see ``ReaderOwner``.
 
     def subscription_of(self, queue: MessageQueue) -> SubscriptionData:
         return self._consumer.subscriptions.require(queue)
@@ -305,7 +305,7 @@ class PushWork:
         return self.figures.setdefault(topic, TopicFigures())
 
     async def place_moved(self, reader: QueueReader, queue_offset: int) -> None:
-        # Beside the reader, whose own task ends with its queue.
+        # In a task of its own: the reader's task ends with its queue.
         self.instance.spawn(
             self.queues.move({reader.queue: queue_offset}), f"move in {reader.queue}"
         )

@@ -23,33 +23,33 @@ _log = logging.getLogger(__name__)
 _TIMEOUT_MS = 1_000
 
 Held = dict[MessageQueue, int | None]
-"""The grant of a lock that is held, 0 if the broker tells none; None for one that is not.
+"""The grant of a held lock, 0 if the broker sends no grant; None if the lock is not held.
 
 Queues whose broker did not answer are left out.
 """
 
 
 class Lease(NamedTuple):
-    """How long a lock is good after it was asked for, and when it is asked for again."""
+    """How long a lock is valid after its request, and when it is requested again."""
 
     lasts_ms: int
     renew_ms: int
 
 
-# Handlers start a little less long than announced, so that one that has just begun can end.
+# Handlers start a little less long than announced, so that a handler that just began can end.
 SHORT_LEASE = Lease(GOES_ON_MS - 500, 1_500)
 LONG_LEASE = Lease(LOCK_EXPIRES_MS, 19_000)
 
 
 class QueueLocks:
-    """Asks for locks and gives them back."""
+    """Requests locks and releases them."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
 
     def lease(self, broker_name: str) -> Lease:
-        """Short, unless the broker is known to keep the locks of clients that are gone."""
+        """The lease: short, unless the broker is known to keep locks of disconnected clients."""
         address = self._instance.routes.master_of(broker_name)
         return LONG_LEASE if address in self._instance.plain_brokers else SHORT_LEASE
 
@@ -77,7 +77,7 @@ class QueueLocks:
         return {queue: held.get(queue) for queue in queues}
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
-        """Give locks back; a broker that does not hear of it lets them expire."""
+        """Release locks; a broker that does not get the request lets them expire."""
         for name, own in _by_broker(queues).items():
             try:
                 await self._instance.ask(

@@ -1,4 +1,4 @@
-"""Asks brokers about places in a queue: its first, its next, and the one of a moment."""
+"""Asks brokers for queue offsets: the minimum, the maximum, and the offset of a time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import datetime
 
 from contrail.client.instance import ClientInstance
 from contrail.client.message import MessageQueue
+from contrail.client.state.routes import MASTER_ID
 from contrail.errors import BrokerUnknown, ConfigError
 from contrail.model.shown import shown
 from contrail.protocol.codes import RequestCode
@@ -49,6 +50,22 @@ async def master_for(instance: ClientInstance, queue: MessageQueue) -> str:
         return instance.master_of(queue.broker_name)
 
 
+async def reader_for(instance: ClientInstance, queue: MessageQueue) -> str:
+    """The address to ask about a queue: its master's, or a slave's while no master is there.
+
+    Raises:
+        BrokerUnknown: the route names no broker of that name.
+        RouteMissing: the topic has no route.
+    """
+    try:
+        return await master_for(instance, queue)
+    except BrokerUnknown:
+        address = instance.routes.address_of(queue.broker_name, MASTER_ID)
+        if address is None:
+            raise
+        return address
+
+
 async def queue_offset_max(instance: ClientInstance, queue: MessageQueue) -> int:
     """The offset the next message will get.
 
@@ -64,7 +81,7 @@ async def queue_offset_min(instance: ClientInstance, queue: MessageQueue) -> int
     Raises:
         ClientError: the broker refused or did not answer.
     """
-    # Brokers say -1 of a queue of batches that nothing was ever written to.
+    # Brokers answer -1 for a queue of batches that was never written.
     return max(0, await _ask(instance, queue, RequestCode.GET_MIN_OFFSET, "the beginning of"))
 
 
@@ -90,7 +107,7 @@ async def _ask(
     what: str,
     more: dict[str, str] | None = None,
 ) -> int:
-    address = await master_for(instance, queue)
+    address = await reader_for(instance, queue)
     fields = {**queue_fields(queue), **(more or {})}
     answer = await instance.ask(address, code, fields, what=f"{what} {queue}")
     return int(answer.fields["offset"])

@@ -1,4 +1,4 @@
-"""Reads one queue: pulls, waits while enough is held, and hands on what came."""
+"""Reads one queue: pulls, waits while enough messages are held, and hands messages on."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FLOW_CONTROLLED_S = 0.02
-# A reader that has stopped goes on when this much of what it may hold is left, so that it does not
-# stop again with the next pull.
+# A stopped reader resumes when its held messages fall to this part of the bound, so that it does
+# not stop again with the next pull.
 _RESUME_PART = 0.75
 _UNLOCKED_S = 0.2
-# Something must be read after this long: a wake-up that was lost must not stop a queue for good.
+# A waiting reader looks again after this long: a lost wake-up must not stop a queue for good.
 _WAIT_S_MAX = 5.0
-# The broker does not know this member, or knows an older subscription of it.
+# Codes: the broker does not know this member, or has an older subscription of it.
 _UNKNOWN_HERE = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -46,7 +46,7 @@ _UNKNOWN_HERE = frozenset(
 
 
 class Supply(Protocol):
-    """Hands messages to handlers, and hears what became of them."""
+    """Hands messages to handlers, and takes their results."""
 
     def submit(self, reader: QueueReader, messages: Sequence[ConsumedMessage]) -> None: ...
     async def give_back(
@@ -91,7 +91,7 @@ class QueueReader:
         self.process_queue = process_queue
         self.figures = owner.figures_of(queue.topic)
         self.task: asyncio.Task[None] | None = None
-        # Of ordered queues, see ``consuming_orderly``.
+        # For ordered queues, see ``consuming_orderly``.
         self.turn: object = None
         self._owner = owner
         self._limits: FlowLimits = owner.settings.flow_limits
@@ -105,7 +105,7 @@ class QueueReader:
 
     @property
     def is_dead(self) -> bool:
-        """It should read and does not: something failed that nobody foresaw."""
+        """Whether the reader should read and does not: its task ended by an unexpected error."""
         return self.task is not None and self.task.done() and not self.process_queue.is_dropped
 
     def stop(self) -> None:
@@ -114,16 +114,16 @@ class QueueReader:
             self.task.cancel()
 
     def drop(self) -> None:
-        """Stop reading; what is held is not handed out any more."""
+        """Stop reading; held messages are not handed out any more."""
         self.process_queue.is_dropped = True
         self.stop()
 
     def wake(self) -> None:
-        """Something may have changed that the reader waits for."""
+        """Wake the reader: a condition that it waits for may have changed."""
         if self._room is not None:
             self._room.set()
 
-    # What becomes of its messages.
+    # Results of its messages.
 
     def acknowledge(self, message: ConsumedMessage) -> None:
         process_queue = self.process_queue
@@ -164,7 +164,7 @@ class QueueReader:
                 await asyncio.sleep(interval_s)
 
     async def _may_pull(self) -> bool:
-        """Whether to pull now; otherwise after waiting for what is in the way."""
+        """Whether to pull now; if not, returns after waiting for the obstacle."""
         if self._owner.is_paused(self.queue):
             await self._wait(_WAIT_S_MAX)
             return False
@@ -184,7 +184,7 @@ class QueueReader:
             async with asyncio.timeout(timeout_s):
                 await self._room.wait()
         except TimeoutError:
-            pass  # Look again.
+            pass  # Check again.
         finally:
             self._room = None
 
@@ -197,7 +197,7 @@ class QueueReader:
             queue_offset=process_queue.next_queue_offset,
             count_max=owner.settings.pull_batch_size,
             subscription=owner.subscription_of(self.queue),
-            # Nothing is done while it is 0.
+            # Nothing is handled while it is 0.
             commit_offset=(process_queue.consumer_offset or None)
             if owner.commits_with_pulls
             else None,
@@ -222,7 +222,7 @@ class QueueReader:
     async def _pull_failed(self, error: ClientError) -> None:
         code = error.code if isinstance(error, BrokerRefused) else None
         reason = str(error)
-        # The same trouble every second is told once.
+        # An error that repeats every second is logged once.
         is_new, self._last_reason = reason != self._last_reason, reason
         is_retry = self.queue.topic.startswith(RETRY_PREFIX)
         _log.log(

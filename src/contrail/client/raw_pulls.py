@@ -1,7 +1,7 @@
 """Pulls that bring records as bytes, many on their way at once, over a connection of their own.
 
-For those who read a stretch of a queue from one end to the other and have no group: they block
-instead of awaiting, and leave the records to whoever decodes thousands of them at once.
+For jobs that read a range of a queue from end to end and have no group: they block instead of
+awaiting, and leave the records to a decoder of thousands at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PULLED = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     }
 )
-# What a broker says that is starting, stopping or has too much to do.
+# Codes of a broker that is starting, stopping or overloaded.
 BUSY_CODES = frozenset(
     {
         ResponseCode.SYSTEM_BUSY,
@@ -75,7 +75,7 @@ class RawAnswer(NamedTuple):
 
 
 class IdleConnections:
-    """Connections of this process that nobody uses at the moment, each to be taken by one."""
+    """Idle connections of this process; each is taken by one reader."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class IdleConnections:
         self._idle: defaultdict[tuple[str, object], list[BlockingConnection]] = defaultdict(list)
 
     def take(self, address: str, settings: ClientSettings) -> BlockingConnection:
-        """One that is open, or a new one; raises ``CallFailed`` when none can be made."""
+        """An idle connection, or a new one; raises ``CallFailed`` when none can be made."""
         with self._lock:
             self._leave_to_parent()
             idle = self._idle[address, settings.tls]
@@ -95,7 +95,7 @@ class IdleConnections:
         return BlockingConnection(address, tls=settings.tls_context)
 
     def give_back(self, connection: BlockingConnection, settings: ClientSettings) -> None:
-        """Keep one for the next who asks, on which no answer is on its way."""
+        """Keep a connection without outstanding answers for the next reader."""
         with self._lock:
             self._leave_to_parent()
             idle = self._idle[connection.address, settings.tls]
@@ -105,13 +105,13 @@ class IdleConnections:
                 idle.append(connection)
 
     def _leave_to_parent(self) -> None:
-        """What a parent opened before it forked is the parent's; this closes our copies only."""
+        """Close the copies of connections that the parent opened before it forked."""
         if self._process_id != os.getpid():
             self._process_id = os.getpid()
             self._close_all()
 
     def close(self) -> None:
-        """Close those that are idle."""
+        """Close the idle connections."""
         with self._lock:
             self._close_all()
 
@@ -123,7 +123,7 @@ class IdleConnections:
 
 
 def _has_news(connection: BlockingConnection) -> bool:
-    """Nothing was asked: what can be read is the connection's end."""
+    """Whether an idle connection was closed: without a request, readable means its end."""
     poll = select.poll()
     poll.register(connection.file_number, select.POLLIN)
     return bool(poll.poll(0))
@@ -152,7 +152,7 @@ class RawPulls:
         self._frames = _PullFrames(_stable_fields(queue, subscription))
         self._connection: BlockingConnection | None = None
         self._asked: dict[int, Ask] = {}
-        # A replica may not have everything yet, or not let anybody read.
+        # A replica may lack the newest messages, or refuse reads.
         self.is_master = True
 
     def connect(self, attempt: int) -> None:
@@ -160,10 +160,10 @@ class RawPulls:
 
         Raises:
             RouteMissing: the NameServers know no broker with the topic.
-            BrokerUnknown: they know others only.
-            CallFailed: the broker is not to be reached.
-            NameServerUnreachable: no NameServer is.
-            BrokerRefused: the broker does not take the SQL expression.
+            BrokerUnknown: the NameServers know other brokers only.
+            CallFailed: the broker cannot be reached.
+            NameServerUnreachable: no NameServer can be reached.
+            BrokerRefused: the broker refuses the SQL expression.
         """
         self.close()
         route = self._route()
@@ -205,7 +205,7 @@ class RawPulls:
             except CallFailed as error:
                 problems.append(str(error))
                 continue
-            # One that was restarted knows nothing until the brokers have told it.
+            # A restarted NameServer has no routes until the brokers register.
             if answer.code != ResponseCode.TOPIC_NOT_EXIST:
                 break
         if answer is None:
@@ -234,11 +234,11 @@ class RawPulls:
 
     @property
     def asked_count(self) -> int:
-        """How many answers are on their way."""
+        """How many answers are outstanding."""
         return len(self._asked)
 
     def ask(self, asks: Sequence[Ask]) -> None:
-        """Send these questions, all at once.
+        """Send these pulls in one write.
 
         Raises:
             CallFailed: the connection broke.
@@ -252,11 +252,11 @@ class RawPulls:
         connection.send_frames(b"".join(frames))
 
     def receive(self) -> RawAnswer:
-        """The next answer, whichever it is.
+        """The next answer, in the order of arrival.
 
         Raises:
-            CallFailed: the connection broke, or nothing came in time.
-            BrokerRefused: the broker answered with an error; the ask is answered with it.
+            CallFailed: the connection broke, or no answer came in time.
+            BrokerRefused: the broker answered with an error; the error carries its pull.
         """
         while True:
             answer = self._open_connection().receive(timeout_ms=self._timeout_ms)
@@ -295,7 +295,7 @@ class RawPulls:
     # The end.
 
     def release(self) -> None:
-        """Leave the connection to the next who needs one, if no answer is on its way."""
+        """Leave the connection to the next reader, if no answer is outstanding."""
         connection, self._connection = self._connection, None
         if connection is not None and not self._asked:
             self._idle.give_back(connection, self._settings)
@@ -304,7 +304,7 @@ class RawPulls:
         self._asked.clear()
 
     def close(self) -> None:
-        """Close the connection; answers on their way are lost."""
+        """Close the connection; outstanding answers are lost."""
         connection, self._connection = self._connection, None
         self._asked.clear()
         if connection is not None:
@@ -312,11 +312,11 @@ class RawPulls:
 
 
 class _PullFrames:
-    """The frames of pulls that differ in their numbers only; the rest is written once."""
+    """The frames of pulls that differ in their numbers only; other bytes are encoded once."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
-        # The numbers come first, and the opaque's place is the last of its kind: whatever a
-        # subscription says stands between them.
+        # The numbers come first, and the opaque is the last number of its kind: the text of a
+        # subscription stands between them.
         given = {"queueOffset": _MARK, "maxMsgNums": _MARK, **fields}
         request = Request(RequestCode.PULL_MESSAGE, 0, given, language="PYTHON")
         header = encode_request(request)[_PREFIX_BYTES:]
@@ -337,7 +337,7 @@ def named(queue: MessageQueue) -> str:
 
 
 def _stable_fields(queue: MessageQueue, subscription: SubscriptionData) -> dict[str, str]:
-    """What stays the same from pull to pull. Nothing is committed, and the broker need not wait."""
+    """The fields that stay the same from pull to pull: no commit, no waiting at the broker."""
     return {
         "consumerGroup": TOOLS_GROUP,
         "topic": queue.topic,

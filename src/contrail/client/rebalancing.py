@@ -1,7 +1,7 @@
-"""Shares a group's queues: asks who else is there, computes this member's part, tells the consumer.
+"""Rebalancing: asks for the group's members, computes this member's queues, notifies the consumer.
 
-Nobody hands out queues: every member asks a broker for the list of members and computes its own
-part. So a member that cannot ask keeps what it has, and asks again.
+No server hands out queues: every member asks a broker for the list of members and computes its own
+part. A member that cannot ask therefore keeps its queues, and asks again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contrail.protocol.json_style import body_errors, decode_body
 _log = logging.getLogger(__name__)
 
 REBALANCE_INTERVAL_MS = 20_000
-# Who joins notifies all the others at once: several notifications make one round.
+# A joining member causes several notifications at once: they make one round.
 _ROUND_GAP_S = 0.1
 # A queue that could not be taken (another member still has its lock) is tried again after this.
 _UNSETTLED_S = 1.0
@@ -34,7 +34,7 @@ OnShare = Callable[[str, set[MessageQueue]], Awaitable[bool]]
 
 
 class Rebalancer:
-    """One consumer's part in its group."""
+    """One consumer's rebalancing in its group."""
 
     def __init__(
         self,
@@ -62,22 +62,22 @@ class Rebalancer:
         self._failed_round_count = 0
 
     def start(self) -> None:
-        """Share at once, every interval, and whenever ``soon`` is called."""
+        """Rebalance at once, every interval, and whenever ``soon`` is called."""
         self._wake.set()
         self._task = self._instance.spawn(self._run_forever(), f"rebalance {self._group}")
 
     def stop(self) -> None:
-        """No share is handed out after this."""
+        """Stop: no queues are assigned after this."""
         self._is_stopped = True
         if self._task is not None:
             self._task.cancel()
 
     def soon(self) -> None:
-        """Somebody joined or left, or a route changed."""
+        """Rebalance soon: a member joined or left, or a route changed."""
         self._wake.set()
 
     async def run_once(self) -> bool:
-        """Share every topic; whether all of them are settled, so that nothing is to be retried."""
+        """Rebalance every topic; whether all are settled, so that none needs a retry."""
         async with self._one_at_a_time:
             topics = sorted(self._topics())
             await self._give_up(self._shared_topics - set(topics))
@@ -96,7 +96,7 @@ class Rebalancer:
             except TimeoutError:
                 pass
             else:
-                # Somebody said so: whatever failed before may well work now.
+                # Woken by ``soon``: a share that failed before may work now.
                 self._failed_round_count = 0
             self._wake.clear()
             wait_s = self._wait_s(is_settled=await self._run_logged())
@@ -106,7 +106,7 @@ class Rebalancer:
         try:
             return await self.run_once()
         except Exception:
-            # A strategy or a consumer that fails must not end the sharing for good.
+            # A strategy or a consumer that fails must not end rebalancing for good.
             _log.exception("group %s could not share its queues", self._group)
             return False
 
@@ -122,12 +122,12 @@ class Rebalancer:
             await self._hand_out(topic, set())
 
     async def _share(self, topic: str) -> bool | None:
-        """Whether this topic is settled; None when somebody could not be asked."""
+        """Whether this topic is settled; None when a server could not be asked."""
         try:
             share = await self._share_of(topic)
         except ClientError as error:
-            # A retry topic comes to be with the first heartbeat, and of a topic without a route
-            # the subscriber was told once.
+            # A retry topic is created by the first heartbeat, and a topic without a route was
+            # logged once.
             is_known = topic.startswith(RETRY_PREFIX) or isinstance(error, RouteMissing)
             level = logging.DEBUG if is_known else logging.WARNING
             _log.log(level, "group %s keeps its queues of %s: %s", self._group, topic, error)
@@ -163,11 +163,11 @@ class Rebalancer:
         try:
             members = await self._members_at(address)
         except BrokerRefused:
-            # It knows no member at all.
+            # The broker knows no member at all.
             members = []
         if self._instance.client_id in members:
             return members
-        # A broker that is new, or was restarted, has not heard of this member yet.
+        # A new or restarted broker has not had a heartbeat of this member yet.
         await self._instance.beat()
         return await self._members_at(address)
 

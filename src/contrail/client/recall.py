@@ -27,14 +27,14 @@ async def recall(
     timeout_ms: int | None = None,
     trace: ProducerTrace | None = None,
 ) -> str:
-    """Have a broker drop a message that waits for its time; the message's id.
+    """Have a broker drop a timer message before its time; returns the message's id.
 
-    Success says that the order to drop it is stored: a message that is unknown is not reported.
+    Success means that the recall is stored: an unknown message is not reported.
 
     Raises:
-        MessageInvalid: there is no handle, it is none, or it is one of another topic.
+        MessageInvalid: the handle is missing, invalid, or of another topic.
         BrokerUnknown: the broker of the handle is in no route of the topic.
-        BrokerRefused: too late, or the broker recalls nothing; the message tells.
+        BrokerRefused: too late, or the broker does not recall; the message says which.
     """
     topic, text = _given(receipt_or_topic, handle)
     place = _decoded(topic, text)
@@ -64,7 +64,7 @@ async def recall(
 
 
 def _given(receipt_or_topic: SendReceipt | str, handle: str | None) -> tuple[str, str]:
-    """The topic and the handle, of either way to give them."""
+    """The topic and the handle, from a receipt or from both arguments."""
     if isinstance(receipt_or_topic, str):
         topic, text = receipt_or_topic, handle
     else:
@@ -102,13 +102,13 @@ async def _master(instance: ClientInstance, place: RecallHandle) -> str:
 
 
 def _explained(refusal: BrokerRefused, place: RecallHandle) -> BrokerRefused:
-    """The refusal with its cause and its fix, where they are known."""
+    """The refusal with its cause and its fix, if known."""
     if refusal.code == ResponseCode.NO_PERMISSION:
         reason = "recall is switched off there: set recallMessageEnable=true on that broker"
     elif refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         reason = "it is too old to recall messages: RocketMQ does so from 5.3.2 on"
     elif refusal.code == ResponseCode.ILLEGAL_OPERATION:
-        # Topic and broker fit, so it is the time, by the broker's clock, or a handle of nobody's.
+        # Topic and broker fit, so the cause is the time by the broker's clock, or a forged handle.
         reason = (
             "too late, it is due or delivered (or due later than timerMaxDelaySec allows), or the "
             "broker has not given the handle"

@@ -1,4 +1,4 @@
-"""A server's error as an exception that names what was asked, of whom, and the cause."""
+"""A server's error as an exception that names the request, the server and the cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contrail.protocol.command import ReceivedResponse
 
 
 def code_name(code: int) -> str:
-    """A response code as people know it."""
+    """A response code by its RocketMQ name."""
     try:
         return ResponseCode(code).name
     except ValueError:
@@ -16,7 +16,7 @@ def code_name(code: int) -> str:
 
 
 def refused(answer: ReceivedResponse, what: str, who: str) -> BrokerRefused:
-    """``what`` was asked of ``who``, and the answer is no success."""
+    """The error for a request ``what``: the server ``who`` did not answer with success."""
     remark = answer.remark or "no reason given"
     return BrokerRefused(
         f"{who} refused {what}: {code_name(answer.code)}: {remark}",

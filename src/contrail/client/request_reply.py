@@ -1,6 +1,6 @@
 """Request-reply: a message that waits for an answer, and the answer to such a message.
 
-The reply does not go through a queue: the broker that gets it pushes it to the client that asked,
+The reply does not go through a queue: the broker that gets it pushes it to the requesting client,
 over that client's own connection.
 """
 
@@ -52,10 +52,10 @@ class RequestReply:
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         choose_queue: ChooseQueue | None = None,
     ) -> Reply:
-        """Send a message and wait for the reply of whoever consumes it.
+        """Send a message and wait for the reply of the consumer that gets it.
 
         Raises:
-            NoReply: none came within ``timeout_ms``, which counts from now.
+            NoReply: no reply came within ``timeout_ms``, counted from now.
             SendFailed: the request itself was not sent.
             MessageUnreadable: the reply came, and cannot be decompressed.
         """
@@ -91,7 +91,7 @@ class RequestReply:
         return outgoing
 
     async def _make_known(self, topic: str) -> None:
-        """A broker pushes replies to producers it has a heartbeat of, so that comes first."""
+        """Send a heartbeat first: a broker pushes replies only to producers it knows."""
         if not self._is_known_to_brokers or topic not in self._instance.routes.routes:
             await self._instance.route(topic, template=True)
             await self._instance.beat()
@@ -107,7 +107,7 @@ class RequestReply:
         try:
             await self._sender.send(outgoing, queue=queue, timeout_ms=timeout_ms, retry="async")
         except SendFailed:
-            # A reply says that the request arrived, whatever became of its own answer.
+            # A reply proves that the request arrived, even if its send failed.
             if not reply.done():
                 raise
 
@@ -127,7 +127,7 @@ class RequestReply:
 
         Raises:
             MessageInvalid: the message is no request.
-            SendFailed: the reply did not reach the client that asked.
+            SendFailed: the reply did not reach the requesting client.
         """
         outgoing = reply_to(
             request, body, self._prepare, tags=tags, keys=keys, properties=properties
@@ -141,11 +141,11 @@ class RequestReply:
         return await self._sender.send(outgoing, timeout_ms=timeout_ms)
 
     async def _queue_beside(self, request: ReceivedMessage, topic: str) -> MessageQueue | None:
-        """A queue on the request's own broker: that one surely knows the client that asked."""
+        """A queue on the request's own broker: that broker knows the requesting client."""
         try:
             route = await self._instance.route(topic)
         except ClientError:
-            # The send says what is wrong, or finds a way.
+            # The send raises with the cause, or finds another route.
             return None
         name = request.queue.broker_name
         return next((one for one in route.write_queues if one.broker_name == name), None)

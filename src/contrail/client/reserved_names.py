@@ -1,4 +1,4 @@
-"""Property names that are RocketMQ's own, and what to use instead."""
+"""RocketMQ's own property names, and the argument to use instead of each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ RESERVED_NAMES = {
 
 
 def check_property(name: str, value: str, topic: str) -> None:
-    """Refuse what an application may not set, and what would not arrive.
+    """Refuse a property that an application may not set, or that would not arrive.
 
     Raises:
         MessageInvalid: the message names the property and the fix.
@@ -86,7 +86,8 @@ def check_property(name: str, value: str, topic: str) -> None:
         raise _refused(name, topic, _OF_THE_SYSTEM)
     if not name.strip() or not value.strip():
         raise _refused(name, topic, "a blank name or value does not survive; leave it out")
-    # A value may hold a 1: readers look for the first one only.
+    # A value may hold byte 1, the separator: readers split a name from its value at the first one
+    # only.
     if "\x01" in name or "\x02" in name or "\x02" in value:
         raise _refused(name, topic, "it holds a control character (1 or 2); remove it")
     if name == names.INNER_MULTI_DISPATCH and "/" in value:

@@ -1,4 +1,4 @@
-"""What a consumer tells an operator who asks how it is."""
+"""A consumer's running info, for operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def running_info(
     now_ms: int,
     monotonic_now_ms: int,
 ) -> dict[str, object]:
-    """The body of GET_CONSUMER_RUNNING_INFO, but for what the client instance adds."""
+    """The body of GET_CONSUMER_RUNNING_INFO, without the parts that the client instance adds."""
     return {
         "jstack": "",
         "mqPopTable": {},

@@ -1,7 +1,7 @@
 """Queue selectors: which queue of a topic a message goes to, by an argument of the application.
 
-Any function of the topic's queues, the message and the argument is a selector; those that RocketMQ
-brings along are here.
+Any function of the topic's queues, the message and the argument is a selector; RocketMQ's own
+selectors are here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def java_hash_of(argument: object) -> int:
     """Java's ``hashCode`` of a text or a number, so that all clients choose the same queue.
 
     Raises:
-        MessageInvalid: it is something else.
+        MessageInvalid: the argument is neither.
     """
     if isinstance(argument, str):
         return java_hash(argument.encode("utf-8", "surrogatepass"))
@@ -49,7 +49,7 @@ class HashSelector:
 
 
 class RandomSelector:
-    """``SelectMessageQueueByRandom``: any queue; the argument is not looked at."""
+    """``SelectMessageQueueByRandom``: any queue; the argument is ignored."""
 
     def __init__(self, choose: Callable[[int], int] = random.randrange) -> None:
         self._choose = choose
@@ -63,8 +63,8 @@ class RandomSelector:
 class MachineRoomSelector:
     """``SelectMessageQueueByMachineRoom``: only queues of brokers in the given rooms.
 
-    A broker tells its room by its name, ``room@broker``. With an argument the queue is chosen by
-    its hash, without one at random.
+    A broker's name gives its room: ``room@broker``. With an argument the queue is chosen by its
+    hash, without one at random.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Messages that could not be handled, on their way back: to be retried, or to be given up."""
+"""Sends failed messages back to a broker: for a retry, or as dead letters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REASON_LENGTH_MAX = 500
 
 
 class SendBack:
-    """Hands messages back to the brokers on behalf of a group."""
+    """Sends messages of a group back to the brokers."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class SendBack:
         self._sender = sender
 
     async def give_back(self, message: ReceivedMessage, level: int) -> bool:
-        """Let the broker keep it for a retry; whether anybody did.
+        """Send a message back for a retry; whether a broker stored it.
 
-        Its own broker is asked first, by place; if that fails, any broker gets it as a new message.
-        So does a damaged record at once: its place may be wrong, and a copy of it that a broker
-        makes by itself would be taken for sound.
+        Its own broker is asked first, by physical offset; if that fails, any broker gets a new
+        message. A damaged record is sent as a new message at once: its offset may be wrong, and a
+        broker's own copy of it would pass for sound.
         """
         error = message.decode_error
         if error is not None and error.is_record_damaged:
@@ -84,7 +84,7 @@ class SendBack:
         )
 
     async def send_anew(self, message: ReceivedMessage, level: int = 0) -> bool:
-        """Send it to the group's retry topic as an ordinary message; whether that was stored."""
+        """Send the message to the group's retry topic as an ordinary one; whether it was stored."""
         try:
             await self._sender.send(self._anew(message, level))
         except ClientError as error:
@@ -101,10 +101,10 @@ class SendBack:
         properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
         properties[DELAY] = str(level if level > 0 else FIRST_RETRY_LEVEL + times - 1)
         if message.decode_error is not None:
-            # Its flags go no further, and its bytes get a new checksum: this keeps it known.
+            # The copy has no such flags and a new checksum: this property marks it as damaged.
             properties[UNREADABLE] = _one_line(str(message.decode_error))
         if level == DEAD_LETTER:
-            # What was retried more often than allowed is buried by the broker.
+            # The broker makes a message with more retries than allowed a dead letter.
             times_max = min(times_max, times - 1)
         return Outgoing(
             RETRY_PREFIX + self._group,
@@ -118,6 +118,6 @@ class SendBack:
 
 
 def _one_line(reason: str) -> str:
-    """A reason as a property may hold it."""
+    """A reason, cut and cleaned for a property."""
     printable = "".join(one if one.isprintable() else " " for one in reason)
     return printable[:_REASON_LENGTH_MAX]

@@ -1,4 +1,4 @@
-"""Sends as bytes: what does not change from message to message is put together once per queue."""
+"""Sends as bytes: the parts that all messages of a queue share are encoded once per queue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SendFrames:
         """The frame of one message for one queue.
 
         Raises:
-            MessageInvalid: it is longer than any broker accepts.
+            MessageInvalid: the frame is longer than any broker accepts.
         """
         template = self._templates.get(queue)
         if (
@@ -112,7 +112,7 @@ class SendFrames:
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """The form in which properties travel."""
+    """Properties as encoded in a send."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 

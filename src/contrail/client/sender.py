@@ -50,13 +50,13 @@ _STATUSES = {
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
 _DEFAULT_REGION = "DefaultRegion"
-# One-way sends never wait by themselves: after so many bytes the loop gets its turn.
+# One-way sends never wait: after this many bytes the event loop gets a turn.
 _ONE_WAY_BURST_BYTES = 256 << 10
 _PICKERS_MAX = 10_000
 _USUAL_TEMPLATE = (TEMPLATE_TOPIC, TEMPLATE_QUEUES)
 _GO_AWAY = int(ResponseCode.GO_AWAY)
 
-# Which of a topic's queues a message must go to.
+# Chooses the queue of a message among the topic's queues.
 Choose = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
@@ -95,16 +95,16 @@ class Sender:
         timeout_ms: int | None = None,
         retry: RetryStyle = "sync",
     ) -> SendReceipt:
-        """Send, and wait for the broker's word. ``timeout_ms`` holds for all of it.
+        """Send, and wait for the broker's answer. ``timeout_ms`` covers all attempts.
 
-        ``choose`` stands for ``queue`` once the topic's queues are known.
+        ``choose`` picks the queue once the topic's queues are known.
 
         Raises:
             RouteMissing: no broker has the topic.
-            NameServerUnreachable: nobody told where the topic is.
-            SendFailed: no attempt went through; ``SendTimedOut`` when it may be stored all the
-                same.
-            BackPressure: too much was under way for all of that time.
+            NameServerUnreachable: no NameServer gave the topic's route.
+            SendFailed: no attempt went through; ``SendTimedOut`` when the message may be stored
+                anyway.
+            BackPressure: no room for another send within ``timeout_ms``.
         """
         self._instance.require_open()
         began_s = self._loop.time()
@@ -139,7 +139,7 @@ class Sender:
         began_s: float,
         deadline_s: float,
     ) -> SendReceipt:
-        """What the first attempt comes to, and those after it."""
+        """The result of the first attempt, or of the retries after it."""
         try:
             receipt = await self._attempt(outgoing, queue, deadline_s)
         except (CallFailed, BrokerUnknown, BrokerRefused) as error:
@@ -187,7 +187,7 @@ class Sender:
         try:
             known = instance.routes.routes.get(topic)
             if known is None or known.broker_names == (failed.broker_name,):
-                # The route that is known leads nowhere else: a newer one may.
+                # The known route has no other broker: a newer route may have.
                 await self._newest_route(topic, deadline_s)
             return self._pick(await self._route(topic, deadline_s), failed.broker_name)
         except ClientError as error:
@@ -261,7 +261,7 @@ class Sender:
         if not TIMER_PROPERTIES.isdisjoint(outgoing.properties):
             await self._require_timers(queue, deadline_s)
         if outgoing.is_batch and await self._is_old(queue, deadline_s):
-            # Such brokers give each message what the batch has: all would get this one id.
+            # Such brokers copy the batch's properties to each message: all would get this one id.
             outgoing.properties.pop(UNIQ_KEY, None)
         response = await self._ask(connection, outgoing, queue, deadline_s)
         if response.code == _GO_AWAY:
@@ -287,7 +287,7 @@ class Sender:
     async def _ask_anew(
         self, connection: Connection, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
     ) -> ReceivedResponse:
-        """The broker stops serving a connection: whoever is still up takes the next one."""
+        """After GO_AWAY: repeat the send over a new connection, if a broker still accepts one."""
         caller = self._instance.caller
         address = self._instance.master_of(queue.broker_name)
         if caller.open_connection(address) is connection:
@@ -306,7 +306,7 @@ class Sender:
         """Whether the queue's broker is older than RocketMQ 5.0.
 
         Raises:
-            CallFailed: it does not say.
+            CallFailed: the broker did not answer.
         """
         address = self._instance.master_of(queue.broker_name)
         version = self._instance.broker_versions.get(address)
@@ -315,7 +315,7 @@ class Sender:
         return version < VERSION_5
 
     async def _ask_version(self, address: str, deadline_s: float) -> int:
-        """Brokers say what they are in every answer; an empty heartbeat asks for nothing else."""
+        """Brokers give their version in every answer; an empty heartbeat has no other effect."""
         instance = self._instance
         body = encode_heartbeat(Heartbeat(client_id=instance.client_id))
         left_ms = max(int((deadline_s - self._loop.time()) * 1000), 1)
@@ -324,7 +324,7 @@ class Sender:
                 address, RequestCode.HEART_BEAT, {}, body, timeout_ms=left_ms
             )
         except CallFailed as error:
-            # No doubt about the message, which was not sent.
+            # The message was certainly not sent.
             raise CallFailed(f"{address} did not say which release it is: {error}") from error
         instance.broker_versions[address] = answer.version
         return answer.version
@@ -339,13 +339,13 @@ class Sender:
         choose: Choose | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Hand a message to the network; nobody will say whether it was stored.
+        """Send a message one-way: the broker does not answer.
 
         Raises:
             RouteMissing: no broker has the topic.
-            NameServerUnreachable: nobody told where the topic is.
+            NameServerUnreachable: no NameServer gave the topic's route.
             SendFailed: there is no connection to the broker.
-            BackPressure: the broker did not take what was sent before, for all of the time.
+            BackPressure: earlier bytes were not taken by the broker within ``timeout_ms``.
         """
         self._instance.require_open()
         began_s = self._loop.time()
@@ -396,11 +396,11 @@ class Sender:
                     "slowly, or use send(), which waits for each answer"
                 ) from error
 
-    # Where to.
+    # Routes and connections.
 
     @property
     def topics(self) -> Collection[str]:
-        """What has been sent to."""
+        """The topics that were sent to."""
         return self._pickers.keys()
 
     def _known_route(self, topic: str) -> TopicRoute | None:
@@ -442,8 +442,8 @@ class Sender:
         """The queues that messages of a topic may be sent to.
 
         Raises:
-            RouteMissing: there is none.
-            NameServerUnreachable: nobody told in time.
+            RouteMissing: the topic has no route.
+            NameServerUnreachable: no NameServer answered in time.
         """
         deadline_s = self._loop.time() + self._limit_ms(timeout_ms) / 1000
         return (await self._route(topic, deadline_s)).write_queues
@@ -502,7 +502,7 @@ class Sender:
     def _ms_since(self, started_s: float) -> int:
         return int((self._loop.time() - started_s) * 1000)
 
-    # Who looks on.
+    # Hooks.
 
     def _tell_before(self, outgoing: Outgoing, queue: MessageQueue) -> None:
         for hook in self.hooks:

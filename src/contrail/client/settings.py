@@ -1,4 +1,4 @@
-"""What every producer and consumer of a process share per cluster."""
+"""The settings that all producers and consumers of a process share per cluster."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class ClientSettings:
 
     @classmethod
     def of(cls, namesrv: str | Sequence[str] | None = None, **given: Any) -> Self:
-        """Settings from what a user writes: ``"a:9876;b:9876"``, a list, or ``NAMESRV_ADDR``.
+        """Settings from a user's text: ``"a:9876;b:9876"``, a list, or ``NAMESRV_ADDR``.
 
         Raises:
-            ConfigError: no address, or one that is none; the message says how to write it. Or a
-                setting that there is not.
+            ConfigError: no address, an invalid address (the message says how to write it), or an
+                unknown setting.
         """
         check_names(given, CLIENT_SETTINGS)
         return cls(namesrv=_addresses(namesrv), **given)
@@ -66,7 +66,7 @@ _KINDS = {int: "a whole number", bool: "True or False", str: "a str"}
 
 
 def check_names(given: Collection[str], known: Collection[str]) -> None:
-    """Raises ``ConfigError`` for a setting that is not one of ``known``; it names the nearest."""
+    """Raises ``ConfigError`` for a setting that is not in ``known``; it names the nearest."""
     for name in given:
         if name not in known:
             near = get_close_matches(name, known, 1)

@@ -1,4 +1,4 @@
-"""What a client instance asks of the producers and consumers that share it."""
+"""The calls that a client instance makes to the producers and consumers that share it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contrail.protocol.bodies.heartbeat import ConsumerData
 
 
 class TransactionCheck(NamedTuple):
-    """A broker asks what became of a transaction."""
+    """A broker's check of a transaction."""
 
     message: ReceivedMessage
     broker_address: str
     transaction_id: str
-    # The half message's place; both go back with the answer.
+    # The half message's offsets; both go back with the answer.
     queue_offset: int
     physical_offset: int
 
@@ -31,7 +31,7 @@ class ProducerSide(Protocol):
         ...
 
     def check_transaction(self, check: TransactionCheck) -> None:
-        """A broker asks; the answer is sent by the producer, when it has one."""
+        """A broker checks a transaction; the producer sends the answer when it has one."""
         ...
 
 
@@ -48,27 +48,27 @@ class ConsumerSide(Protocol):
     def heartbeat_data(self) -> ConsumerData: ...
 
     def route_changed(self, topic: str) -> None:
-        """The queues of a topic are others than before."""
+        """The queues of a topic changed."""
         ...
 
     def members_changed(self) -> None:
-        """Somebody joined or left the group: share the queues anew, soon."""
+        """A member joined or left the group: rebalance soon."""
         ...
 
     def reset_offsets(self, topic: str, consumer_offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator set the group's places in a topic."""
+        """An operator reset the group's offsets on a topic."""
         ...
 
     def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
-        """How far this member is, by queue."""
+        """This member's consumer offsets, by queue."""
         ...
 
     def running_info(self) -> Mapping[str, object]:
-        """The body of GET_CONSUMER_RUNNING_INFO, without what the instance itself knows."""
+        """The body of GET_CONSUMER_RUNNING_INFO, without the instance's own part."""
         ...
 
     async def consume_directly(
         self, message: ReceivedMessage, broker_name: str | None
     ) -> Mapping[str, object]:
-        """Let the handler have one message; a ConsumeMessageDirectlyResult."""
+        """Have the handler consume one message; a ConsumeMessageDirectlyResult."""
         ...

@@ -1,8 +1,9 @@
-"""What a bulk writer asks of a cluster: the sink requests that only Contrail's brokers answer.
+"""The requests of a bulk writer to a cluster: sink requests, which only Contrail's brokers answer.
 
 A sink writes in numbered batches. The brokers remember over which queues the rows of a batch are
-spread, one of them, the coordinator, which batch is decided; every broker drops rows that it
-stored before. ``contrail.pipeline`` decides what is asked, and when; this only asks.
+spread; one of them, the coordinator, remembers which batch is decided; every broker drops rows that
+it stored before. ``contrail.pipeline`` decides which request is sent, and when; this file only
+sends.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# By broker name: which attempt of which partition counts.
+# By broker name: the attempt of each partition that counts.
 Participants = Mapping[str, Attempts]
 
 # Codes of a broker that may take the same request a little later.
@@ -67,7 +68,7 @@ _PASSING = frozenset(
         ResponseCode.SLAVE_NOT_AVAILABLE,
     }
 )
-# Committing takes as long as there are messages; a broker that is gone is noticed before.
+# The time of a commit grows with its messages; a lost broker is noticed before.
 _COMMIT_TIMEOUT_MS = 300_000
 _FAILURES = (
     CallFailed,
@@ -83,7 +84,7 @@ _PAUSE_S_MAX = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What became of the messages of one send."""
+    """The results of the messages of one send."""
 
     stored_count: int
     dropped_count: int = 0
@@ -101,7 +102,7 @@ class SinkRequests:
         retry_ms: int,
         tls: bool | ssl.SSLContext = False,
     ) -> None:
-        """``send_timeout_ms`` is for one attempt; ``retry_ms`` is for how long all go on."""
+        """``send_timeout_ms`` is for one attempt; ``retry_ms`` is the limit for all attempts."""
         self._settings = ClientSettings.of(namesrv, tls=tls)
         self._admin = Admin(namesrv, tls=tls)
         self._group = group
@@ -137,7 +138,7 @@ class SinkRequests:
         take, now_ms = instance.unique_ids.take, instance.clock.now_ms()
         return [take(now_ms) for _ in range(count)]
 
-    # Where to.
+    # Brokers and queues.
 
     async def masters(self) -> list[str]:
         """The names of all brokers that have a master."""
@@ -158,10 +159,10 @@ class SinkRequests:
     async def publish_queues(self, topic: str, *, create: bool) -> tuple[MessageQueue, ...]:
         """The queues that a topic's messages may be sent to, in the order of the clients.
 
-        With ``create`` a topic that does not exist has those it would be made with.
+        With ``create`` a missing topic has the queues it would be created with.
 
         Raises:
-            RouteMissing: there is none.
+            RouteMissing: the topic has no route.
         """
         instance, sender = self._opened()
         if not create:
@@ -174,15 +175,15 @@ class SinkRequests:
         return {name: config.attributes for name, config in configs.items()}
 
     async def is_stored(self, topic: str, unique_id: str) -> bool:
-        """Whether a message with that id is to be found; index files are some moments behind."""
+        """Whether a broker finds a message with that id; index files lag by some moments."""
         found = await self._admin.messages_by_unique_key(topic, unique_id, allow_partial=True)
         return bool(found)
 
     # The sink's requests.
 
     async def status(self, broker_name: str, sink_id: str) -> SinkStatus | None:
-        """What a broker knows of a sink; None when it does not know sinks at all."""
-        what = f"what is known of sink {sink_id!r}"
+        """The broker's state of a sink; None when the broker does not know sink requests."""
+        what = f"the status of sink {sink_id!r}"
         answer = await self._ask(
             broker_name,
             RequestCode.CONTRAIL_SINK_STATUS,
@@ -202,7 +203,7 @@ class SinkRequests:
         topics: Mapping[str, Queues],
         coordinator: str,
     ) -> SinkStatus:
-        """Record how a batch is spread and who decides on it; a record of the same batch wins."""
+        """Record a batch's spread and its coordinator; an earlier record of the batch wins."""
         what = f"batch {batch_id} of sink {sink_id!r} to begin"
         answer = await self._ask(
             broker_name,
@@ -239,7 +240,7 @@ class SinkRequests:
     async def abort(
         self, broker_name: str, sink_id: str, batch_id: int, attempts: Sequence[str]
     ) -> None:
-        """Roll back what attempts left prepared at a broker."""
+        """Roll back the rows that attempts left prepared at a broker."""
         await self._ask(
             broker_name,
             RequestCode.CONTRAIL_SINK_ABORT,
@@ -249,7 +250,7 @@ class SinkRequests:
         )
 
     async def send_stamped(self, queue: MessageQueue, units: bytes, *, prepared: bool) -> Stored:
-        """Send units that say which row of which batch they are; repeats are dropped there."""
+        """Send units with the numbers of their batch and row; the broker drops repeats."""
         what = f"rows for queue {queue.queue_id} of topic {queue.topic!r}"
         answer = await self._ask(
             queue.broker_name,
@@ -278,7 +279,7 @@ class SinkRequests:
         accepted: Sequence[ResponseCode] = (ResponseCode.SUCCESS,),
         timeout_ms: int | None = None,
     ) -> ReceivedResponse:
-        """Ask until there is an answer: every sink request may be carried out twice."""
+        """Repeat a request until it is answered: every sink request may be carried out twice."""
         instance, _ = self._opened()
         limit_ms = timeout_ms or self._timeout_ms
 
@@ -291,7 +292,7 @@ class SinkRequests:
 
         return await self._until_done(once, what)
 
-    # What every broker takes.
+    # Requests that every broker takes.
 
     async def send_batch(self, queue: MessageQueue, units: bytes, row_count: int) -> Stored:
         """Send units in an ordinary batch."""
@@ -309,7 +310,7 @@ class SinkRequests:
     async def send_outgoing(
         self, queue: MessageQueue, outgoing: Outgoing, row_count: int = 1
     ) -> Stored:
-        """Send what is prepared to one queue, again until it is stored; maybe twice then."""
+        """Send prepared units to one queue until they are stored, possibly twice."""
         _, sender = self._opened()
 
         async def once(attempt: int) -> Stored:

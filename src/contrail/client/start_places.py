@@ -1,4 +1,4 @@
-"""Where a group starts to read a queue: at its progress, else where the consumer was told to."""
+"""Where a group starts to read a queue: at its stored offset, else by ``consume_from_where``."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SHORT_NAMES = {
 class StartPlaces:
     """Where one consumer starts to read its queues.
 
-    A queue that appears while the consumer runs starts at its beginning, wherever a new group is
-    told to start: what is in it came after the consumer did.
+    A queue that appears while the consumer runs starts at its beginning, whatever
+    ``consume_from_where`` says: its messages are newer than the consumer.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class StartPlaces:
         self._offsets = offsets
         self._from_where = consume_from_where
         self._timestamp_ms = consume_timestamp_ms
-        # The queues of each topic that were there when the consumer came to it.
+        # The queues that each topic had when the consumer subscribed to it.
         self._there: dict[str, frozenset[MessageQueue]] = {}
 
     def note(self, topics: Iterable[str]) -> None:
-        """The consumer comes to these topics now; those it came to before are left as they are."""
+        """Note the queues of newly subscribed topics; those of earlier topics are kept."""
         for topic in topics:
             route = self._instance.routes.routes.get(topic)
             is_real = route is not None and not route.is_template
@@ -77,21 +77,21 @@ async def start_place(
     """The queue offset of the first message to read.
 
     Raises:
-        ClientError: the progress, or the place, could not be asked for. It is to be tried again:
-            to start anywhere else would lose messages, or repeat them all.
+        ClientError: the stored or the start offset could not be read. Try again: any other start
+            would lose messages, or repeat them all.
     """
     stored = await offsets.read(queue)
     if stored is not None:
         return stored
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     if consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-        # If that is no longer there, the broker says so at the first pull, and where to go on.
+        # If that message is deleted, the answer to the first pull has the next offset.
         return 0
     if consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
         if not is_retry:
             return await queue_offset_at(instance, queue, consume_timestamp_ms)
         return await queue_offset_max(instance, queue)
-    # What was sent back for a retry before anybody asked must not be passed over.
+    # Messages sent back before this member's first read must not be skipped.
     return 0 if is_retry else await queue_offset_max(instance, queue)
 
 

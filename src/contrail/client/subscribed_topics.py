@@ -1,4 +1,4 @@
-"""Routes of what is subscribed: asked for until they are there, since a topic may come later."""
+"""Routes of subscribed topics: requested until found, since a topic may be created later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SubscribedTopics:
         self._changed = asyncio.Event()
 
     async def find(self) -> None:
-        """Ask for all of them once.
+        """Request all routes once.
 
         Raises:
             BrokerRefused: a broker cannot answer a subscription.
@@ -40,19 +40,19 @@ class SubscribedTopics:
             await self.find_one(subscription)
 
     async def find_one(self, subscription: SubscriptionData) -> None:
-        """Ask for one of them, and whether its broker understands the expression.
+        """Request one topic's route, and have its broker check the expression.
 
         Raises:
-            BrokerRefused: it does not.
+            BrokerRefused: the broker refuses the expression.
         """
         self._changed.set()
         if await self._ask(subscription.topic) and not subscription.by_tag:
             await self._check(subscription)
 
     async def watch(self) -> None:
-        """Ask again, less and less often, for those that have no route, or half of one.
+        """Request missing or incomplete routes again, less and less often.
 
-        A group's retry topic comes to be with its first heartbeat.
+        A group's retry topic is created by its first heartbeat.
         """
         wait_s = _ASK_AGAIN_S_FIRST
         while True:
@@ -68,7 +68,7 @@ class SubscribedTopics:
                     await self._ask(topic)
 
     def _is_found(self, topic: str) -> bool:
-        """Whether it has a route; a retry topic, which is made broker by broker, a whole one."""
+        """Whether a topic has a route; a retry topic, created broker by broker, a complete one."""
         routes = self._instance.routes.routes
         if topic not in routes or not topic.startswith(RETRY_PREFIX):
             return topic in routes
@@ -78,7 +78,7 @@ class SubscribedTopics:
 
     async def _ask(self, topic: str) -> bool:
         try:
-            # One that a producer made up from a template does not exist yet.
+            # A route that a producer derived from a template is of a topic that does not exist yet.
             await self._instance.refresh_route(topic)
         except ClientError as error:
             self._warn(topic, error)

@@ -1,4 +1,4 @@
-"""What a consumer wants of which topics."""
+"""A consumer's subscriptions: topics with their filters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Sql92:
 
 
 def check_subscription(topic: object, expression: object) -> None:
-    """Raises ``ConfigError`` for no topic, and for what is neither tags nor SQL92."""
+    """Raises ``ConfigError`` without a topic, and for a filter that is neither tags nor SQL92."""
     if not isinstance(topic, str) or not topic:
         raise ConfigError(f"cannot subscribe to topic {shown(topic)}: give its name")
     text = expression.expression if isinstance(expression, Sql92) else expression
@@ -49,7 +49,7 @@ class Subscriptions:
         """Subscribe, or change a subscription; brokers take the one with the newest version.
 
         Raises:
-            ConfigError: the topic or the expression is none.
+            ConfigError: the topic or the expression is invalid.
         """
         check_subscription(topic, expression)
         is_sql = isinstance(expression, Sql92)

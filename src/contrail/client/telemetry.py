@@ -1,11 +1,11 @@
-"""OpenTelemetry: the trace of who sends goes with the message, and handlers run within it.
+"""OpenTelemetry: the producer's trace context travels with the message to the handler.
 
 A send is a producer span whose context travels in the properties ``traceparent`` and
-``tracestate`` (or what the configured propagator writes); handling is a consumer span: the child
-of that context for one message, with a link to each for several.
+``tracestate`` (or those that the configured propagator writes); handling is a consumer span: the
+child of that context for one message, with a link to each for several.
 
 ``telemetry_hooks`` gives hooks when the OpenTelemetry API is installed and a tracer provider is
-set; without either there are none, and nothing of it is imported.
+set; without either there are none, and OpenTelemetry is not imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SYSTEM = {"messaging.system": "rocketmq"}
 
 
 class Telemetry(NamedTuple):
-    """What a producer and a consumer are given; both are absent when there is nothing to do."""
+    """The hooks for a producer and a consumer; None without a tracer provider."""
 
     send: tuple[SendHook, ...] = ()
     consume: tuple[ConsumeHook, ...] = ()
@@ -38,8 +38,8 @@ def telemetry_hooks(
 ) -> Telemetry:
     """The hooks of one producer or consumer.
 
-    None: when a provider is given, or set in the API, which only a program does that has imported
-    it. True: also before one is set; spans go to whichever is set later. False: never.
+    None: when a provider is given, or set in the API, which implies that the program imported it.
+    True: also before one is set; spans go to whichever is set later. False: never.
 
     Raises:
         ConfigError: True, and the API is not installed.
@@ -60,7 +60,7 @@ def telemetry_hooks(
 
 
 def _provider_is_set() -> bool:
-    """Whether the program set one; the API's stand-in is not asked for, for it would be kept."""
+    """Whether the program set a provider; asking the API for one would fix its stand-in."""
     if f"{_API}.trace" not in sys.modules:
         return False
     from opentelemetry import trace
@@ -86,7 +86,7 @@ class SendSpans:
         self._trace = trace
         self._tracer = trace.get_tracer("contrail", tracer_provider=tracer_provider)
         self._inject = propagate.inject
-        # By the identity of what is sent: it lives until ``after_send``.
+        # By the identity of the sent object, which lives until ``after_send``.
         self._spans: dict[int, Any] = {}
 
     def before_send(self, outgoing: Outgoing, queue: MessageQueue) -> None:
@@ -140,7 +140,7 @@ class ConsumeSpans:
         self._extract = propagate.extract
 
     def before_consume(self, group: str, messages: Sequence[ReceivedMessage]) -> object:
-        # Whatever span was current when the consumer started has nothing to do with these.
+        # The span that was current at the consumer's start does not concern these messages.
         nothing = self._context.Context()
         sent = [self._extract(message.properties, context=nothing) for message in messages]
         parent = sent[0] if len(sent) == 1 else None

@@ -1,8 +1,8 @@
-"""Message trace in Apache's format: who sent, handled, committed or recalled which message, when.
+"""Message trace in Apache's format: the sends, handlings, transaction ends and recalls of messages.
 
 Traces are collected and sent in batches beside the application, which never waits for them: when
-they cannot be sent fast enough, the newest are dropped, counted and logged. Messages about which
-the broker said ``TRACE_ON=false`` are not traced.
+they cannot be sent fast enough, the newest are dropped, counted and logged. Messages whose broker
+answered ``TRACE_ON=false`` are not traced.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TraceDispatcher:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="contrail-trace")
 
     async def close(self) -> None:
-        """Send what waits, for a bounded time, and stop."""
+        """Send the waiting traces, for a bounded time, and stop."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -115,7 +115,7 @@ class TraceDispatcher:
         return True
 
     async def flush(self) -> None:
-        """Send everything that waits now."""
+        """Send all waiting traces now."""
         taken, self._waiting = self._waiting, deque()
         self._report_dropped()
         by_topic: dict[str, list[Trace]] = {}
@@ -127,7 +127,7 @@ class TraceDispatcher:
     async def _run(self) -> None:
         while True:
             await self._arrived.wait()
-            # What comes within the interval shares a message.
+            # Traces of one interval share a message.
             await asyncio.sleep(self._interval_s)
             self._arrived.clear()
             await self.flush()
@@ -170,7 +170,7 @@ def open_trace(
 
 
 class ProducerTrace:
-    """The trace of one producer: a ``SendHook``, and what transactions and recalls tell it."""
+    """The trace of one producer: a ``SendHook``, also called by transactions and recalls."""
 
     def __init__(self, instance: ClientInstance, group: str, dispatcher: TraceDispatcher) -> None:
         self._instance = instance
@@ -178,7 +178,7 @@ class ProducerTrace:
         self.dispatcher = dispatcher
 
     def before_send(self, outgoing: Outgoing, queue: MessageQueue) -> None:
-        """A trace is made of what is known afterwards."""
+        """Nothing: a trace is made after the send."""
 
     def after_send(
         self,
@@ -188,7 +188,7 @@ class ProducerTrace:
         error: BaseException | None,
         cost_ms: int,
     ) -> None:
-        """As the original: an attempt without an answer leaves no trace."""
+        """As Apache's client: an attempt without an answer leaves no trace."""
         if receipt is None or not receipt.trace_on or self._is_trace(outgoing.topic):
             return
         trace = PubTrace(
@@ -219,7 +219,7 @@ class ProducerTrace:
         store_host: str,
         from_check: bool = False,
     ) -> None:
-        """A broker was told what became of a half message."""
+        """The end of a transaction was sent to a broker."""
         if self._is_trace(topic) or _is_off(properties):
             return
         trace = EndTransactionTrace(
@@ -240,7 +240,7 @@ class ProducerTrace:
     def recalled(
         self, topic: str, message_id: str, *, success: bool, region: str = DEFAULT_REGION
     ) -> None:
-        """A broker answered to the recall of a message."""
+        """A broker answered a recall."""
         trace = RecallTrace(
             timestamp_ms=self._instance.clock.now_ms(),
             region=region,
@@ -256,12 +256,12 @@ class ProducerTrace:
 
 
 class _Handled(NamedTuple):
-    """What ``ConsumerTrace`` remembers while a handler runs."""
+    """The values that ``ConsumerTrace`` keeps while a handler runs."""
 
     group: str
     request_id: str
     messages: list[ReceivedMessage]
-    # Those that are not traced count as well: the cost is told per message.
+    # Messages that are not traced count as well: the cost is reported per message.
     message_count: int
 
 

@@ -1,4 +1,4 @@
-"""The local side of transactions: what an application writes, and how it is called."""
+"""The local side of transactions: the application's listener, and how it is called."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Checker = Callable[[ReceivedMessage], Answer | Awaitable[Answer]]
 
 @dataclass(slots=True)
 class HalfMessage(Message):
-    """A message whose transaction runs; ``transaction_id`` is what a later check shows."""
+    """A message whose transaction runs; ``transaction_id`` is the id that a later check has."""
 
     transaction_id: str = ""
 
@@ -41,16 +41,16 @@ class TransactionListener(Protocol):
         ...
 
     def check(self, message: ReceivedMessage) -> Answer | Awaitable[Answer]:
-        """What became of the transaction whose id is ``message.message_id``?"""
+        """The state of the transaction whose id is ``message.message_id``."""
         ...
 
 
 async def ask_listener(work: Callable[..., Any], *given: Any) -> TransactionState:
-    """What a listener's method or a check function says; saying nothing is "unknown".
+    """The result of a listener's method or a check function; None is "unknown".
 
     Raises:
-        ClientError: it returned something else than a state.
-        Exception: whatever it raised itself.
+        ClientError: it returned no state.
+        Exception: as raised by the method or function.
     """
     answer = await _run(work, *given)
     if answer is None:
@@ -69,9 +69,9 @@ async def _run(work: Callable[..., Any], *given: Any) -> Any:
 
 
 async def _in_thread(work: Callable[..., Any], *given: Any) -> Any:
-    """Run something that may block. Being cancelled waits for its end, for it cannot be stopped:
+    """Run a function that may block; a cancelled caller waits for its end.
 
-    while a local transaction runs nobody may say what became of it.
+    It cannot be stopped, and while a local transaction runs its result must not be reported.
     """
     thread = asyncio.ensure_future(asyncio.to_thread(work, *given))
     try:

@@ -1,7 +1,8 @@
 """Transactions: a message that consumers see only once a local transaction went through.
 
-The half message is stored first, then the local transaction runs, then the broker is told to
-deliver the message or to drop it. When that word is lost, or was "unknown", the broker asks.
+The half message is stored first, then the local transaction runs, then the end of the transaction
+has the broker deliver the message or drop it. If the end is lost, or was "unknown", the broker
+checks.
 """
 
 from __future__ import annotations
@@ -43,23 +44,23 @@ _log = logging.getLogger(__name__)
 
 PREPARED_FLAG = 0x4
 _DELAYS = TIMER_PROPERTIES | {DELAY}
-# Questions of brokers that are looked into at the same time; the others wait.
+# Checks of brokers that are answered at the same time; the others wait.
 _CHECK_COUNT_MAX = 16
 
-# Where a message must go, or None when any queue will do.
+# The queue a message must go to, or None for any queue.
 ChooseQueue = Callable[[Message], Awaitable[MessageQueue | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionReceipt:
-    """What a broker said of the half message, and what it was told in the end."""
+    """The broker's receipt of the half message, and the decision in the end."""
 
     receipt: SendReceipt
     state: TransactionState
 
 
 class _End(NamedTuple):
-    """The word that a half message is to be delivered, to be dropped, or still open."""
+    """The END_TRANSACTION of a half message: commit, rollback or unknown."""
 
     topic: str
     properties: Mapping[str, str]
@@ -104,11 +105,11 @@ class Transactions:
     async def send_in_transaction(
         self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
     ) -> TransactionReceipt:
-        """Store the half message, let the listener do its part, tell the broker how it ended.
+        """Store the half message, run the listener, send the end of the transaction.
 
         Raises:
             ConfigError: the producer has no listener.
-            MessageInvalid: the message breaks a rule; one is that it may not be delayed.
+            MessageInvalid: the message breaks a rule; it may not be delayed, among others.
             SendFailed: the half message was not stored; the listener did not run.
         """
         listener = self._listener
@@ -168,11 +169,12 @@ class Transactions:
             queue = await self._choose_queue(message) if self._choose_queue is not None else None
             receipt = await self._sender.send(half, queue=queue, timeout_ms=timeout_ms)
         except BaseException:
-            # It may be stored all the same, but no local transaction will ever run for it.
+            # The half message may be stored anyway, but no local transaction will run for it.
             self._local.end(half.unique_id, TransactionState.ROLLBACK)
             raise
         if not self._is_known_to_brokers:
-            # They ask producers they have a heartbeat of; this group may be newer than the last.
+            # Brokers check with producers whose heartbeat they have; this group may be newer than
+            # the last.
             self._is_known_to_brokers = True
             self._instance.beat_soon()
         return receipt
@@ -200,7 +202,7 @@ class Transactions:
             await self._tell(self._instance.master_of(broker_name), end)
         except (CallFailed, ClientError) as error:
             _log.warning(
-                "broker %s was not told %s for transaction %s of topic %r, it will ask: %s",
+                "broker %s did not get %s for transaction %s of topic %r, it will ask: %s",
                 broker_name,
                 state.name,
                 half.unique_id,
@@ -233,10 +235,10 @@ class Transactions:
             )
         await self._instance.caller.notify(address, RequestCode.END_TRANSACTION, fields)
 
-    # Questions of brokers.
+    # Checks of brokers.
 
     def check(self, check: TransactionCheck) -> None:
-        """A broker asks what became of a transaction; it is answered when that is known."""
+        """A broker checks a transaction; it is answered when the decision is known."""
         self._instance.spawn(self._answer(check), "transaction check")
 
     async def _answer(self, check: TransactionCheck) -> None:
@@ -267,7 +269,7 @@ class Transactions:
         checker = self._local.check_of(unique_id) or self._checker
         if checker is None:
             _log.warning(
-                "a broker asks about transaction %s of topic %r and nobody here knows: give "
+                "a broker checks transaction %s of topic %r, which this client does not know: give "
                 "producer %r a transaction_listener or a transaction_checker",
                 unique_id,
                 message.topic,
@@ -290,8 +292,8 @@ class Transaction:
 
     The half message is stored before the body runs. Leaving the body commits; an exception rolls
     back and goes on. ``commit()``, ``rollback()`` and ``unknown()`` decide instead, the last one
-    counts, however the body is left. A body that is cancelled or interrupted may have got
-    anywhere: its message is left for the check, or rolled back when there is none.
+    counts, however the body is left. A body that is cancelled or interrupted may have done any part
+    of its work: its message is left for the check, or rolled back when there is none.
     """
 
     def __init__(
@@ -312,19 +314,19 @@ class Transaction:
 
     @property
     def transaction_id(self) -> str:
-        """What the message has as ``message_id`` when it is checked, and when it is consumed."""
+        """The ``message_id`` that the listener's check and consumers see."""
         return self.message.transaction_id
 
     @property
     def receipt(self) -> SendReceipt:
-        """What the broker said of the half message."""
+        """The broker's receipt of the half message."""
         if self._receipt is None:
             raise ClientError("the half message is stored on entering the `with` block")
         return self._receipt
 
     @property
     def state(self) -> TransactionState | None:
-        """What was decided, or None as long as it depends on how the body is left."""
+        """The decision, or None while it depends on how the body is left."""
         return self._decision
 
     def commit(self) -> None:
@@ -336,7 +338,7 @@ class Transaction:
         self._decision = TransactionState.ROLLBACK
 
     def unknown(self) -> None:
-        """Leave it to the check."""
+        """Leave the decision to the check."""
         self._decision = TransactionState.UNKNOWN
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Taking turns at something that neither threads nor event loops may use at once."""
+"""Turns at a resource that threads and event loops must use one at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contrail.errors import ClientError
 
 
 class Turns:
-    """One at a time, in the order of asking: tasks of any event loop, and threads."""
+    """One holder at a time, in the order of requests: tasks of any event loop, and threads."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -25,7 +25,7 @@ class Turns:
             await asyncio.wrap_future(turn)
         except asyncio.CancelledError:
             if not turn.cancel():
-                # It came at that moment.
+                # The turn came at that moment.
                 self.give()
             raise
 
@@ -58,7 +58,7 @@ class Turns:
         return turn
 
     def give(self, _: object = None) -> None:
-        """The next one's turn; takes what a done callback gets."""
+        """Pass the turn on; may be used as a done callback."""
         with self._lock:
             while self._waiting:
                 turn = self._waiting.popleft()

@@ -20,7 +20,7 @@ class FakeReader:
         self.process_queue: ProcessQueue[ConsumedMessage] = ProcessQueue(0)
         self.figures = TopicFigures()
         self.turn: object = None
-        # Set by who supplies from it.
+        # Set by the supply.
         self.supply: Any = None
 
     async def give_back(self, message: ConsumedMessage, delay: Any) -> None:
@@ -33,7 +33,7 @@ class FakeReader:
         self.process_queue.settle(message.queue_offset)
 
     def pull(self, count: int) -> list[ConsumedMessage]:
-        """Hold so many more messages."""
+        """Hold ``count`` more messages."""
         start = self.process_queue.next_queue_offset
         messages = [made(self, start + number) for number in range(count)]
         self.process_queue.pulled(messages, start + count)
@@ -69,7 +69,7 @@ def made(reader: FakeReader, queue_offset: int) -> ConsumedMessage:
 
 
 class FakeSendBack:
-    """Notes what is sent back; refuses everything when told to."""
+    """Notes messages sent back; refuses them while ``refuses`` is set."""
 
     def __init__(self) -> None:
         self.returned: list[tuple[int, int]] = []

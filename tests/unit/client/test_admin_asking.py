@@ -1,4 +1,4 @@
-"""How the admin client combines what several servers answer."""
+"""How the admin client combines the answers of several servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKERS = [
 
 
 class AskingAdmin(Admin):
-    """Lets a test hand in the question."""
+    """Lets a test hand in the request."""
 
     def ask_all(
         self, ask: Callable[[BrokerAddress], Awaitable[int]], *, allow_partial: bool = False
@@ -55,7 +55,7 @@ def test_masters_answer_by_name_and_replicas_by_address() -> None:
     assert answers == {"broker-a": 10, "broker-b": 20, "127.0.0.1:3": 30}
 
 
-def test_one_that_fails_is_named_and_the_others_are_partial() -> None:
+def test_one_broker_that_fails_is_named_and_the_others_are_partial() -> None:
     ask = asker({"127.0.0.1:1": 10, "127.0.0.1:2": ClientError("away"), "127.0.0.1:3": 30})
     admin = AskingAdmin("127.0.0.1:9876")
     with pytest.raises(
@@ -67,20 +67,20 @@ def test_one_that_fails_is_named_and_the_others_are_partial() -> None:
     assert admin.ask_all(ask, allow_partial=True) == caught.value.partial
 
 
-def test_nobody_answering_is_an_error_even_where_a_part_would_do() -> None:
+def test_no_answering_broker_is_an_error_even_with_allow_partial() -> None:
     ask = asker({one.address: ClientError("away") for one in BROKERS})
     with pytest.raises(SomeFailed, match="3 of 3 servers failed"):
         AskingAdmin("127.0.0.1:9876").ask_all(ask, allow_partial=True)
 
 
-def test_what_all_refuse_for_the_same_reason_is_that_refusal() -> None:
+def test_a_refusal_by_all_brokers_for_one_reason_is_raised_as_that_refusal() -> None:
     ask = asker({one.address: refusal(ResponseCode.TOPIC_NOT_EXIST) for one in BROKERS})
     with pytest.raises(BrokerRefused) as caught:
         AskingAdmin("127.0.0.1:9876").ask_all(ask)
     assert caught.value.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_what_they_refuse_for_different_reasons_tells_all_of_them() -> None:
+def test_refusals_for_different_reasons_are_all_named() -> None:
     outcomes: dict[str, int | ClientError] = {
         "127.0.0.1:1": refusal(ResponseCode.TOPIC_NOT_EXIST),
         "127.0.0.1:2": refusal(ResponseCode.NO_PERMISSION),
@@ -90,7 +90,7 @@ def test_what_they_refuse_for_different_reasons_tells_all_of_them() -> None:
         AskingAdmin("127.0.0.1:9876").ask_all(asker(outcomes))
 
 
-def test_a_mistake_of_ours_is_not_taken_for_a_broker_that_failed() -> None:
+def test_a_client_bug_is_not_taken_for_a_failed_broker() -> None:
     async def ask(broker: BrokerAddress) -> int:
         raise ZeroDivisionError
 

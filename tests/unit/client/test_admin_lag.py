@@ -1,4 +1,4 @@
-"""Lag from what brokers say of their own queues."""
+"""Lag from the brokers' answers about their own queues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def queue(broker_name: str, queue_id: int, topic: str = "orders") -> MessageQueu
     return MessageQueue(topic, broker_name, queue_id)
 
 
-def test_brokers_add_up_and_queues_stand_in_order() -> None:
+def test_the_queues_of_all_brokers_are_listed_in_order() -> None:
     lag = group_lag(
         "billing",
         [
@@ -45,7 +45,7 @@ def test_a_group_without_offsets_has_no_lag() -> None:
     assert (lag.queues, lag.total) == ((), 0)
 
 
-def test_a_queue_shorter_than_its_group_remembers_is_not_behind() -> None:
+def test_a_queue_shorter_than_its_consumer_offset_has_no_lag() -> None:
     lag = group_lag("billing", [ConsumeStats({queue("broker-a", 0): QueueProgress(3, 50)})])
     assert (lag.total, lag.queues[0].lag, lag.queues[0].in_flight) == (0, 0, 0)
 

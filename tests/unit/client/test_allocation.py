@@ -1,4 +1,4 @@
-"""Sharing queues: nobody's twice, nobody left out, and as RocketMQ's members do it."""
+"""Allocation: every queue has one owner, the same that RocketMQ's members compute."""
 
 from __future__ import annotations
 
@@ -82,16 +82,16 @@ def test_a_member_that_leaves_a_ring_moves_only_its_own_queues() -> None:
     assert all(before[member] <= after[member] for member in members[1:])
 
 
-def test_a_client_named_twice_has_twice_the_places() -> None:
+def test_a_client_named_twice_has_twice_the_points_on_the_ring() -> None:
     ring = HashRing(["a", "b", "a"], 10)
     assert ring.client_for("k") in ("a", "b")
-    # Numbers 10 to 19 of "a" are on the ring only since it came a second time.
+    # Points 10 to 19 of "a" are on the ring because it was named twice.
     owners = {number: HashRing(["b", "a", "a"], 10).client_for(f"a-{number}") for number in (3, 15)}
     assert owners == {3: "a", 15: "a"}
     assert place("a-3") < 1 << 32
 
 
-def test_a_ring_without_places_gives_nothing() -> None:
+def test_a_ring_without_points_gives_no_queue() -> None:
     assert ConsistentHash(0).allocate("g", "a", queues_of("b"), ["a"]) == []
     with pytest.raises(ConfigError):
         ConsistentHash(-1)
@@ -111,7 +111,7 @@ def test_rooms_without_members_are_shared_by_all() -> None:
     assert strategy.allocate("g", "b-y", queues, members) == [queues[3]]
 
 
-def test_no_machine_room_is_refused_with_the_way_out() -> None:
+def test_no_machine_room_is_refused_with_the_fix() -> None:
     nowhere = MachineRoomNearby(
         strategy_named("AVG"), queue_room=lambda _: "", client_room=lambda _: "r"
     )
@@ -119,13 +119,15 @@ def test_no_machine_room_is_refused_with_the_way_out() -> None:
         nowhere.allocate("g", "x", queues_of("b"), ["x"])
 
 
-def test_configured_queues_are_what_was_given() -> None:
+def test_configured_queues_are_returned_as_given() -> None:
     queues = queues_of("b")
     assert ByConfig(queues[:2]).allocate("g", "anybody", [], []) == queues[:2]
 
 
 @pytest.mark.parametrize("strategy", COMPLETE, ids=lambda strategy: strategy.name)
-def test_a_stranger_gets_nothing_and_nothing_cannot_be_shared(strategy: AllocationStrategy) -> None:
+def test_an_unknown_client_gets_no_queue_and_empty_lists_are_refused(
+    strategy: AllocationStrategy,
+) -> None:
     queues = queues_of("b")
     assert strategy.allocate("g", "stranger", queues, ["x"]) == []
     for client_id, given_queues, members in (
@@ -145,6 +147,6 @@ def test_text_is_sorted_by_utf_16_units_as_java_does() -> None:
 
 
 @pytest.mark.parametrize("name", ["MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONFIG", "AVERAGE"])
-def test_names_that_do_not_suffice_are_refused_with_what_does(name: str) -> None:
+def test_strategy_names_that_need_arguments_are_refused_with_the_fix(name: str) -> None:
     with pytest.raises(ConfigError, match=r"pass \w+\(|AVG_BY_CIRCLE"):
         strategy_named(name)

@@ -36,7 +36,7 @@ class Places:
 
 
 class World:
-    """The locks of a broker, and everything else that queues need."""
+    """The locks of a broker, and the other parts that queues need."""
 
     group = "g"
 
@@ -74,7 +74,7 @@ class World:
         """There is no progress to forget."""
 
     async def persist(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """There is none to keep."""
+        """There is no progress to write."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(work, name=name)
@@ -93,7 +93,7 @@ async def _forever() -> None:
 
 
 @pytest.mark.parametrize("is_locked", [False, True])
-def test_who_is_cancelled_while_taking_a_queue_gives_its_lock_back(
+def test_a_cancelled_take_of_a_queue_releases_its_lock(
     monkeypatch: pytest.MonkeyPatch, is_locked: bool
 ) -> None:
     async def main() -> None:
@@ -109,7 +109,7 @@ def test_who_is_cancelled_while_taking_a_queue_gives_its_lock_back(
     asyncio.run(main())
 
 
-def test_closing_gives_locks_back_that_are_just_being_taken(
+def test_closing_releases_locks_that_are_being_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
@@ -126,7 +126,7 @@ def test_closing_gives_locks_back_that_are_just_being_taken(
     asyncio.run(main())
 
 
-def test_a_queue_that_cannot_be_read_is_unlocked_and_those_of_others_are_left_alone(
+def test_an_unreadable_queue_is_unlocked_and_other_queues_are_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def fail() -> None:
@@ -136,7 +136,7 @@ def test_a_queue_that_cannot_be_read_is_unlocked_and_those_of_others_are_left_al
         placing(monkeypatch, fail)
         world = World()
         assert not await world.queues.take_share("orders", {QUEUE, OTHERS})
-        # Not before its broker has heard of it.
+        # Not before its broker has the unlock request.
         assert not await world.queues.take_share("orders", {QUEUE})
         await eventually_async(lambda: not world.held)
         assert world.unlocked == [{QUEUE}]
@@ -148,7 +148,7 @@ def test_a_queue_that_cannot_be_read_is_unlocked_and_those_of_others_are_left_al
 
 
 class Hands(World):
-    """Queues that are read, on a clock that stands still; a handler may be at work."""
+    """Queues being read, on a fixed clock; a handler may be at work."""
 
     needs_locks = True
 
@@ -210,7 +210,7 @@ def hands(test: Callable[[Hands], Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 @hands
-async def test_progress_is_written_while_the_lock_is_good(world: Hands) -> None:
+async def test_progress_is_written_while_the_lock_is_valid(world: Hands) -> None:
     await world.taken()
     world.now_ms += 4_500
     await world.queues.persist()
@@ -219,7 +219,7 @@ async def test_progress_is_written_while_the_lock_is_good(world: Hands) -> None:
 
 @pytest.mark.proves("client.failover.lock-end")
 @hands
-async def test_nothing_is_written_once_the_lock_may_be_somebody_elses(world: Hands) -> None:
+async def test_no_progress_is_written_once_another_member_may_have_the_lock(world: Hands) -> None:
     await world.taken()
     world.now_ms += 4_501
     await world.queues.persist()
@@ -230,7 +230,7 @@ async def test_nothing_is_written_once_the_lock_may_be_somebody_elses(world: Han
 
 
 @hands
-async def test_a_lock_that_ran_out_and_was_nobody_elses_is_good_again(world: Hands) -> None:
+async def test_a_lock_that_ran_out_and_no_other_member_took_is_valid_again(world: Hands) -> None:
     reader = await world.taken()
     world.now_ms += 20_000
     await world.renew()
@@ -240,7 +240,7 @@ async def test_a_lock_that_ran_out_and_was_nobody_elses_is_good_again(world: Han
 
 
 @hands
-async def test_a_queue_that_somebody_else_had_is_taken_anew(world: Hands) -> None:
+async def test_a_queue_that_another_member_had_is_taken_anew(world: Hands) -> None:
     for grant in (None, 8):
         reader = await world.taken()
         world.grant, world.is_busy = grant, True
@@ -258,7 +258,7 @@ async def test_a_queue_that_somebody_else_had_is_taken_anew(world: Hands) -> Non
 
 
 @hands
-async def test_the_lock_of_a_queue_that_goes_is_kept_while_a_handler_has_something_of_it(
+async def test_the_lock_of_a_queue_being_given_up_is_kept_while_a_handler_has_its_messages(
     world: Hands,
 ) -> None:
     await world.taken()
@@ -274,7 +274,7 @@ async def test_the_lock_of_a_queue_that_goes_is_kept_while_a_handler_has_somethi
 
 
 @hands
-async def test_a_lock_is_good_from_when_it_was_asked_for(world: Hands) -> None:
+async def test_a_lock_is_valid_from_the_time_of_its_request(world: Hands) -> None:
     async def late(queues: Collection[MessageQueue]) -> Held:
         world.now_ms += 4_501
         return dict.fromkeys(queues, 7)
@@ -285,7 +285,7 @@ async def test_a_lock_is_good_from_when_it_was_asked_for(world: Hands) -> None:
 
 
 @hands
-async def test_a_broker_that_does_not_answer_changes_nothing(world: Hands) -> None:
+async def test_a_lock_stays_as_it_is_when_its_broker_does_not_answer(world: Hands) -> None:
     reader = await world.taken()
     world.is_answering = False
     await world.renew()

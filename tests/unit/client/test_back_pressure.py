@@ -1,4 +1,4 @@
-"""Who sends too fast waits, in order, and not for ever."""
+"""A producer that sends too fast waits, in order, and not for ever."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_there_is_room_until_the_bytes_are_reached() -> None:
     assert slots.take(40)
 
 
-def test_one_that_is_larger_than_all_room_goes_alone() -> None:
+def test_a_message_larger_than_the_whole_room_goes_alone() -> None:
     slots = Slots(count_max=10, bytes_max=100)
     assert slots.take(1_000)
     assert not slots.take(1)
@@ -39,7 +39,7 @@ def test_one_that_is_larger_than_all_room_goes_alone() -> None:
     assert not slots.take(1_000)
 
 
-def test_those_who_wait_are_served_in_order() -> None:
+def test_waiting_sends_are_served_in_order() -> None:
     served: list[int] = []
 
     async def wait(slots: Slots, number: int, size: int) -> None:
@@ -49,7 +49,7 @@ def test_those_who_wait_are_served_in_order() -> None:
     async def run() -> None:
         slots = Slots(count_max=10, bytes_max=100)
         assert slots.take(100)
-        # The second would fit sooner, but it came later.
+        # The second send would fit sooner, but it came later.
         tasks = [asyncio.create_task(wait(slots, 1, 80)), asyncio.create_task(wait(slots, 2, 20))]
         await asyncio.sleep(0)
         assert not slots.take(0)
@@ -61,7 +61,7 @@ def test_those_who_wait_are_served_in_order() -> None:
     assert served == [1, 2]
 
 
-def test_waiting_longer_than_allowed_is_refused_and_takes_nothing() -> None:
+def test_waiting_longer_than_allowed_is_refused_and_takes_no_slot() -> None:
     async def run() -> None:
         slots = Slots(count_max=1, bytes_max=100)
         assert slots.take(10)
@@ -75,7 +75,7 @@ def test_waiting_longer_than_allowed_is_refused_and_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize("is_granted", [False, True])
-def test_who_gives_up_waiting_leaves_the_room_to_others(is_granted: bool) -> None:
+def test_a_cancelled_wait_leaves_the_room_to_others(is_granted: bool) -> None:
     async def run() -> None:
         slots = Slots(count_max=1, bytes_max=100)
         assert slots.take(1)
@@ -94,7 +94,7 @@ def test_who_gives_up_waiting_leaves_the_room_to_others(is_granted: bool) -> Non
     asyncio.run(run())
 
 
-def test_idle_is_told_when_the_last_one_ended() -> None:
+def test_until_idle_returns_when_the_last_send_ended() -> None:
     async def run() -> None:
         slots = Slots(count_max=2, bytes_max=100)
         await slots.until_idle()

@@ -1,4 +1,4 @@
-"""Which messages go together, and where a long list is cut."""
+"""The messages that go together, and where a long list is cut."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_batch_is_never_compressed() -> None:
     assert len(outgoing.body) > 15_000
 
 
-def test_a_batch_that_does_not_wait_says_so() -> None:
+def test_a_batch_without_wait_store_ok_carries_the_flag() -> None:
     outgoing = batched(Message("t", b"x", wait_store_ok=False))
     assert outgoing.properties["WAIT"] == "false"
 
@@ -169,7 +169,7 @@ def test_a_batch_has_one_sharding_key_or_none() -> None:
         ([Message("t", b"x"), b"y"], "b'y' at place 1"),
     ],
 )
-def test_what_is_no_list_of_messages_is_refused(wrong: Any, told: str) -> None:
+def test_anything_but_a_list_of_messages_is_refused(wrong: Any, told: str) -> None:
     with pytest.raises(MessageInvalid, match=told):
         listed(wrong, "send_batch()")
 

@@ -1,4 +1,4 @@
-"""How a cluster is named, and what is said when it is not."""
+"""How a cluster is named, and the errors when it is not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_no_address_at_all_says_how_to_give_one(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("given", ["localhost", "host:port", "host:70000"])
-def test_what_is_no_address_is_refused_by_name(given: str) -> None:
+def test_an_invalid_address_is_refused_by_name(given: str) -> None:
     with pytest.raises(ConfigError, match=given):
         ClientSettings.of(given)
 
@@ -64,7 +64,7 @@ def test_addresses_that_are_no_text_are_refused(given: Any) -> None:
         {"unitname": "u"},
     ],
 )
-def test_a_setting_that_cannot_be_is_named(given: dict[str, Any]) -> None:
+def test_an_invalid_setting_is_named(given: dict[str, Any]) -> None:
     (name,) = given
     with pytest.raises(ConfigError, match=f"^{name}="):
         ClientSettings.of("a:1", **given)

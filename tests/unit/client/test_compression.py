@@ -1,4 +1,4 @@
-"""Bodies smaller and back, and bodies that lie about their size."""
+"""Compressed and inflated bodies, and bodies that inflate to too much."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ KINDS = list(Compression)
 
 
 @given(body=st.binary(min_size=1, max_size=5_000), kind=st.sampled_from(KINDS))
-def test_what_was_compressed_comes_back(body: bytes, kind: Compression) -> None:
+def test_a_compressed_body_is_inflated_again(body: bytes, kind: Compression) -> None:
     packed, flag = compress(body, kind)
     assert flag & 1
     assert decompress(packed, flag) == body
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_long_body_comes_back(kind: Compression) -> None:
+def test_a_long_body_is_inflated_again(kind: Compression) -> None:
     body = b"".join(b"%d," % number for number in range(400_000))
     packed, flag = compress(body, kind)
     assert len(packed) < len(body)

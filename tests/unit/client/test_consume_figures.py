@@ -18,6 +18,6 @@ def test_rates_are_of_the_last_minute_and_totals_of_all_time() -> None:
     assert 1.5 < report["consumeRT"] < 2.5
 
 
-def test_a_consumer_that_did_nothing_has_no_rates() -> None:
+def test_an_idle_consumer_has_no_rates() -> None:
     report = TopicFigures().report(1_000)
     assert set(report.values()) == {0}

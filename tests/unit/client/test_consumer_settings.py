@@ -36,7 +36,7 @@ def test_every_option_ends_in_a_setting() -> None:
 
 
 @pytest.mark.proves("client.consumers.progress")
-def test_progress_is_written_every_five_seconds_unless_told_otherwise() -> None:
+def test_progress_is_written_every_five_seconds_by_default() -> None:
     assert ConsumerSettings().persist_consumer_offset_interval_ms == 5_000
     assert PullSettings().auto_commit_interval_ms == 5_000
 
@@ -59,7 +59,7 @@ def test_the_model_may_be_written_small() -> None:
 @pytest.mark.parametrize(
     "given", [{"pull_batch_size": 0}, {"pull_batch_size": 2_000}, {"max_reconsume_times": -2}]
 )
-def test_a_value_that_makes_no_sense_is_named(given: dict[str, int]) -> None:
+def test_an_invalid_value_is_named(given: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(given))):
         ConsumerSettings(**given)  # type: ignore[arg-type]
 
@@ -71,7 +71,7 @@ def test_a_group_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("split", [partial(split_settings, ConsumerSettings), split_pull_settings])
-def test_an_option_that_is_none_or_of_another_kind_is_refused_with_the_fix(
+def test_an_unknown_option_or_one_of_another_type_is_refused_with_the_fix(
     split: Callable[[dict[str, Any]], object],
 ) -> None:
     with pytest.raises(ConfigError, match=r"pull_batch_sise= .*mean pull_batch_size="):

@@ -1,4 +1,4 @@
-"""Workers: how handlers are run, and what their ends mean."""
+"""Workers: how handlers are run, and how their results are taken."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_quick_handlers_let_others_run_in_between() -> None:
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-def test_raising_asking_for_later_and_nonsense_send_back(is_plain: bool) -> None:
+def test_raising_asking_for_later_and_unknown_results_send_back(is_plain: bool) -> None:
     def judge(message: ConsumedMessage) -> object:
         if message.queue_offset == 0:
             raise ValueError("no")
@@ -167,7 +167,7 @@ def test_a_plain_function_that_returns_a_coroutine_is_waited_for() -> None:
     run(main)
 
 
-def test_a_stuck_thread_keeps_nobody_else_waiting() -> None:
+def test_a_stuck_thread_keeps_no_other_message_waiting() -> None:
     async def main() -> None:
         release, done = threading.Event(), []
 
@@ -190,7 +190,7 @@ def test_a_stuck_thread_keeps_nobody_else_waiting() -> None:
 
 @pytest.mark.parametrize("takes_list", [False, True])
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-def test_a_plain_handler_that_exits_has_failed_and_is_told_of_once(
+def test_a_plain_handler_that_calls_exit_has_failed_and_is_logged_once(
     kind: type[BaseException], takes_list: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -208,7 +208,7 @@ def test_a_plain_handler_that_exits_has_failed_and_is_told_of_once(
     assert [record.getMessage()[:21] for record in caplog.records] == ["the handler of group "]
 
 
-def test_an_operators_message_survives_a_handler_that_exits() -> None:
+def test_an_operators_message_survives_a_handler_that_calls_exit() -> None:
     async def main() -> None:
         run = HandlerRun(Handler(lambda message: sys.exit(3), takes_list=False), 1)
         told = await consume_directly(run, made(FakeReader(), 0), is_orderly=False)
@@ -237,7 +237,7 @@ def test_the_threads_of_handlers_do_not_outlive_the_program_and_end_with_the_wor
     run(main)
 
 
-def test_threads_of_a_consumer_that_was_forgotten_end() -> None:
+def test_threads_of_a_dropped_consumer_end() -> None:
     threads: list[threading.Thread] = []
 
     async def main() -> None:
@@ -252,7 +252,7 @@ def test_threads_of_a_consumer_that_was_forgotten_end() -> None:
     assert not threads[0].is_alive()
 
 
-def test_a_thread_that_ends_after_its_loop_says_nothing() -> None:
+def test_a_thread_that_ends_after_its_loop_raises_nothing() -> None:
     began, release = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 
@@ -267,7 +267,7 @@ def test_a_thread_that_ends_after_its_loop_says_nothing() -> None:
         await asyncio.to_thread(began.wait, PATIENCE_S)
         await setup.workers.stop(0.0)
 
-    # What a thread raises is an error of the test that runs at that time: this one.
+    # An exception in a thread fails the test that runs at that time: this one.
     run(main)
     release.set()
     threads[0].join(PATIENCE_S)
@@ -275,7 +275,7 @@ def test_a_thread_that_ends_after_its_loop_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-def test_a_handler_is_known_where_it_calls_from_and_only_while_it_runs(is_plain: bool) -> None:
+def test_a_handler_is_recognised_where_it_calls_from_and_only_while_it_runs(is_plain: bool) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         answers: list[bool] = []
@@ -313,7 +313,7 @@ def test_a_handler_is_known_where_it_calls_from_and_only_while_it_runs(is_plain:
     run(main)
 
 
-def test_cancelling_a_handlers_task_brings_its_message_again() -> None:
+def test_cancelling_a_handlers_task_has_its_message_retried() -> None:
     async def main() -> None:
         attempts = 0
 
@@ -366,7 +366,7 @@ def test_stopping_waits_for_handlers_and_cancels_those_that_are_late() -> None:
         await asyncio.sleep(0.001)
         await setup.workers.stop(0.2)
         assert ends == ["finished", "cancelled"]
-        # Neither the late one nor the one that nobody began is settled.
+        # Neither the late message nor the one that was not begun is settled.
         assert setup.reader.held == [1, 2]
 
     run(main)
@@ -420,7 +420,7 @@ def test_an_object_with_an_async_call_is_no_plain_function() -> None:
     assert not Handler(print, takes_list=False).is_async
 
 
-def test_an_operators_message_reaches_the_handler_and_its_fate_is_told() -> None:
+def test_an_operators_message_reaches_the_handler_and_the_result_is_returned() -> None:
     async def main() -> None:
         async def handler(message: ConsumedMessage) -> ConsumeResult | None:
             await message.ack()

@@ -1,4 +1,4 @@
-"""Messages in no order: who gets what, and what becomes of failures."""
+"""Messages in no order: how they are handed out, and how failures are retried."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_batch_is_of_one_queue() -> None:
     assert setup.supply.take(2) == []
 
 
-def test_success_settles_what_the_handler_has_not_settled_itself() -> None:
+def test_success_settles_messages_that_the_handler_has_not_settled() -> None:
     async def main() -> None:
         setup = Setup()
         setup.pull(3)
@@ -73,7 +73,7 @@ def test_a_failed_message_is_sent_back_and_settled() -> None:
 
 
 @pytest.mark.proves("client.consumers.failed-send-back")
-def test_what_cannot_be_sent_back_is_handled_here_again_and_not_settled() -> None:
+def test_a_message_that_cannot_be_sent_back_is_handled_here_again_and_not_settled() -> None:
     async def main() -> None:
         setup = Setup()
         setup.send_back.is_refusing = True
@@ -132,7 +132,7 @@ def test_broadcast_messages_are_skipped_when_they_fail() -> None:
     run(main)
 
 
-def test_what_a_handler_says_first_counts() -> None:
+def test_the_first_decision_of_a_handler_counts() -> None:
     async def main() -> None:
         setup = Setup()
         setup.pull(1)
@@ -174,7 +174,7 @@ def test_a_run_that_was_not_begun_is_first_in_line_again() -> None:
     assert offsets(setup.supply.take(9)) == [1, 2, 3]
 
 
-def test_what_is_handled_for_too_long_is_sent_back() -> None:
+def test_a_message_handled_for_too_long_is_sent_back() -> None:
     async def main() -> None:
         setup = Setup()
         setup.pull(3)
@@ -182,7 +182,7 @@ def test_what_is_handled_for_too_long_is_sent_back() -> None:
         batch[0].started_ms, batch[1].started_ms = 1_000, 1_900
         await setup.supply.expire(setup.reader.real, 2_500, timeout_ms=1_000)
         assert (setup.send_back.returned, setup.reader.held) == ([(0, 3)], [1, 2])
-        # The handler that ends after all has nothing to say any more.
+        # The late end of the handler has no effect.
         setup.supply.succeeded(batch[:1])
         assert setup.reader.held == [1, 2]
 

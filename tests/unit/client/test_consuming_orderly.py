@@ -27,7 +27,7 @@ class Setup:
         self.send_back = FakeSendBack()
         self.reader = FakeReader()
         self.may_run = True
-        # Whether the lock is good at the moment, and what its broker says if it is not.
+        # Whether the lock is valid now, and the broker's answer if it is not.
         self.is_ours = True
         self.is_proven = True
         self.supply = OrderlySupply(
@@ -84,7 +84,7 @@ def test_a_failed_message_is_first_again_after_a_rest_while_others_run() -> None
     run(main)
 
 
-def test_the_last_retry_sends_the_message_away_and_the_queue_goes_on() -> None:
+def test_the_last_retry_sends_the_message_back_and_the_queue_goes_on() -> None:
     async def main() -> None:
         setup = Setup(retries_max=0)
         setup.pull(2)
@@ -95,7 +95,7 @@ def test_the_last_retry_sends_the_message_away_and_the_queue_goes_on() -> None:
     run(main)
 
 
-def test_a_message_that_cannot_be_sent_away_keeps_its_place() -> None:
+def test_a_message_that_cannot_be_sent_back_keeps_its_place_in_the_queue() -> None:
     async def main() -> None:
         setup = Setup(retries_max=0)
         setup.send_back.is_refusing = True
@@ -121,7 +121,7 @@ def test_later_keeps_one_message_of_a_batch_in_its_place() -> None:
     run(main)
 
 
-def test_what_is_said_first_counts_in_order_too() -> None:
+def test_the_first_decision_counts_in_order_too() -> None:
     async def main() -> None:
         setup = Setup()
         setup.pull(1)
@@ -165,7 +165,7 @@ def test_without_its_lock_a_queue_rests_until_it_is_resumed() -> None:
     assert offsets(setup.supply.take(1)) == [0]
 
 
-def test_a_queue_that_goes_is_released_when_its_handler_has_ended() -> None:
+def test_a_dropped_queue_is_released_when_its_handler_has_ended() -> None:
     async def main() -> None:
         setup = Setup()
         setup.pull(2)
@@ -178,7 +178,7 @@ def test_a_queue_that_goes_is_released_when_its_handler_has_ended() -> None:
         setup.supply.succeeded(batch)
         await leaving
         assert setup.supply.take(1) == []
-        # What was handled to the end counts.
+        # The handled message counts.
         assert setup.reader.held == [1]
 
     run(main)
@@ -243,7 +243,7 @@ def test_a_message_that_cannot_be_decoded_becomes_a_dead_letter_where_retries_ha
 
 
 @pytest.mark.proves("client.undecodable.orderly")
-def test_one_that_cannot_be_decoded_keeps_its_place_until_a_broker_takes_it() -> None:
+def test_an_undecodable_message_keeps_its_place_until_a_broker_takes_it() -> None:
     async def main() -> None:
         setup = endless()
         setup.send_back.is_refusing = True
@@ -259,7 +259,7 @@ def test_one_that_cannot_be_decoded_keeps_its_place_until_a_broker_takes_it() ->
 
 
 @pytest.mark.proves("client.undecodable.orderly")
-def test_a_broadcasting_member_passes_over_it_and_says_so(
+def test_a_broadcasting_member_skips_an_undecodable_message_and_logs_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
@@ -277,7 +277,7 @@ def test_a_broadcasting_member_passes_over_it_and_says_so(
 # Handlers that end after their queue's lock has run out.
 
 
-def test_what_a_handler_did_counts_if_nobody_else_had_the_queue() -> None:
+def test_a_late_result_counts_if_no_other_member_had_the_queue() -> None:
     async def main() -> None:
         setup = Setup()
         setup.pull(2)
@@ -294,7 +294,7 @@ def test_what_a_handler_did_counts_if_nobody_else_had_the_queue() -> None:
 
 
 @pytest.mark.proves("client.failover.lock-end")
-def test_nothing_that_a_handler_did_counts_if_somebody_else_may_have_the_queue() -> None:
+def test_no_late_result_counts_if_another_member_may_have_the_queue() -> None:
     async def main() -> None:
         setup = Setup(retries_max=0)
         setup.pull(2)
@@ -309,7 +309,7 @@ def test_nothing_that_a_handler_did_counts_if_somebody_else_may_have_the_queue()
     run(main)
 
 
-def test_a_failure_after_the_lock_ran_out_is_nobodys_business() -> None:
+def test_a_failure_after_the_lock_ran_out_is_ignored() -> None:
     async def main() -> None:
         setup = Setup(retries_max=0)
         setup.pull(1)
@@ -323,7 +323,7 @@ def test_a_failure_after_the_lock_ran_out_is_nobodys_business() -> None:
     run(main)
 
 
-def test_who_waits_for_a_queue_to_be_free_hears_of_a_handler_that_does_not_count() -> None:
+def test_release_returns_after_a_handler_whose_result_does_not_count() -> None:
     async def main() -> None:
         setup = Setup()
         setup.pull(1)

@@ -19,7 +19,7 @@ from contrail.client.dead_letters import origin_id, origin_topic, reason_of
         (17, "9" * 40, "exhausted"),
     ],
 )
-def test_the_limit_that_was_asked_for_counts_before_that_of_the_group(
+def test_the_requested_limit_counts_before_the_groups_limit(
     retries: int, asked: str | None, reason: str
 ) -> None:
     properties = {} if asked is None else {"MAX_RECONSUME_TIMES": asked}
@@ -27,7 +27,7 @@ def test_the_limit_that_was_asked_for_counts_before_that_of_the_group(
 
 
 @pytest.mark.proves("house.folded.dead-letter-replays")
-def test_the_note_of_a_proxy_counts_before_that_of_the_broker() -> None:
+def test_the_proxys_note_of_the_topic_counts_before_the_brokers() -> None:
     by_broker = {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "AB"}
     by_proxy = {"DLQ_ORIGIN_TOPIC": "bills", "DLQ_ORIGIN_MESSAGE_ID": "CD"}
     assert (origin_topic(by_broker), origin_id(by_broker, "EF")) == ("orders", "AB")

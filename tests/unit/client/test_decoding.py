@@ -1,4 +1,4 @@
-"""Records of a pull as messages: the quick way reads what the long way reads."""
+"""Records of a pull as messages: one unpacking reads the same as ``model.record``."""
 
 from __future__ import annotations
 
@@ -72,18 +72,20 @@ KINDS = st.builds(
 
 
 @given(st.lists(KINDS, max_size=4))
-def test_the_quick_way_reads_what_the_long_way_reads(records: list[bytes]) -> None:
+def test_one_unpacking_reads_the_same_as_model_record(records: list[bytes]) -> None:
     body = b"".join(records)
     quick = received_messages(body, "broker-a")
     assert [content(one) for one in quick] == [content(one) for one in read_slowly(body)]
 
 
 @given(KINDS, st.data())
-def test_a_damaged_record_is_told_by_both_or_read_alike(whole: bytes, data: st.DataObject) -> None:
+def test_both_ways_report_a_damaged_record_or_read_it_alike(
+    whole: bytes, data: st.DataObject
+) -> None:
     place = data.draw(st.integers(0, len(whole) - 1))
     damaged = bytearray(whole)
     damaged[place] ^= data.draw(st.integers(1, 255))
-    # Not those that ask for something else than reading: compressed or inner batches.
+    # Not flags that change the body: compressed or inner batches.
     if struct.unpack_from(">i", damaged, 36)[0] & 0x41:
         return
     messages = received_messages(bytes(damaged), "broker-a")
@@ -107,7 +109,7 @@ def test_a_record_cut_short_is_one_message_that_cannot_be_decoded(
 
 
 @given(st.binary(min_size=1, max_size=300))
-def test_no_bytes_at_all_make_decoding_raise(body: bytes) -> None:
+def test_decoding_raises_for_no_bytes_whatever(body: bytes) -> None:
     for message in received_messages(body, "broker-a"):
         assert message.message_id is not None
         assert message.born_host
@@ -115,7 +117,7 @@ def test_no_bytes_at_all_make_decoding_raise(body: bytes) -> None:
         assert "ReceivedMessage" in repr(message)
 
 
-# Ways in which one record goes bad while its neighbours stay as they are.
+# Damages of one record that leave its neighbours as they are.
 
 
 def overwritten(whole: bytes, place: int, value: bytes) -> bytes:
@@ -161,7 +163,7 @@ BAD_RECORDS: dict[str, bytes] = {
 @pytest.mark.proves("client.undecodable.delivered")
 @pytest.mark.parametrize("bad", BAD_RECORDS.values(), ids=BAD_RECORDS)
 @pytest.mark.parametrize("host", [HOST_V4, HOST_V6], ids=["IPv4", "IPv6"])
-def test_one_bad_record_keeps_no_other_away(bad: bytes, host: bytes) -> None:
+def test_a_damaged_record_keeps_no_other_message_away(bad: bytes, host: bytes) -> None:
     before, after = record(b"before", host=host), record(b"after", host=host)
     queue = MessageQueue("orders", "broker-a", 3)
     first, message, last = received_messages(before + bad + after, "broker-a", queue)
@@ -173,7 +175,7 @@ def test_one_bad_record_keeps_no_other_away(bad: bytes, host: bytes) -> None:
     assert "not decoded" in repr(message)
 
 
-def test_a_size_that_leads_into_another_record_is_not_believed() -> None:
+def test_a_size_that_leads_into_another_record_is_not_trusted() -> None:
     forged = record(b"never sent")
     bad = overwritten(record(b"x" * 9 + forged), 0, struct.pack(">i", 97))
     run = decode_run(record(b"a") + bad + record(b"z"), "broker-a", ReceivedMessage)
@@ -223,7 +225,7 @@ def test_one_property_is_read_without_the_others() -> None:
     assert message.message_id == "0A0B"
 
 
-def test_a_message_without_an_id_is_named_after_its_place() -> None:
+def test_a_message_without_a_unique_id_has_its_offset_id() -> None:
     (message,) = received_messages(record(properties=b""), "b")
     assert message.message_id == message.offset_message_id
     assert message.message_id in repr(message)

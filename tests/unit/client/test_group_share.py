@@ -115,7 +115,7 @@ def instance() -> FakeInstance:
 
 
 class Group:
-    """A rebalancer, and the shares it handed out."""
+    """A rebalancer, and the queues it assigned."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ def test_a_member_gets_its_part_of_the_sorted_queues(instance: FakeInstance) -> 
     assert group.shares == [(TOPIC, instance.of(TOPIC, "a0", "a1"))]
 
 
-def test_broadcasting_members_get_everything_and_ask_nobody(instance: FakeInstance) -> None:
+def test_broadcasting_members_get_all_queues_and_ask_no_broker(instance: FakeInstance) -> None:
     group = Group(instance, model=MessageModel.BROADCASTING)
     assert run(group.share())
     assert group.shares == [(TOPIC, instance.of(TOPIC, "a0", "a1", "b0", "b1"))]
@@ -182,7 +182,7 @@ def test_one_broker_that_answers_is_enough(instance: FakeInstance) -> None:
     assert {len(share) for _, share in group.shares} == {4}
 
 
-def test_who_cannot_be_asked_changes_nothing(instance: FakeInstance) -> None:
+def test_a_member_that_can_ask_no_broker_keeps_its_queues(instance: FakeInstance) -> None:
     instance.down = {"a:1", "b:1"}
     group = Group(instance)
     assert not run(group.share())
@@ -200,7 +200,7 @@ def test_a_topic_without_a_route_does_not_hold_up_the_others(instance: FakeInsta
 
 
 @pytest.mark.parametrize("known", [["you"], None])
-def test_a_broker_that_does_not_know_the_member_yet_is_told_and_asked_again(
+def test_a_broker_without_this_member_gets_a_heartbeat_and_is_asked_again(
     instance: FakeInstance, known: list[str] | None
 ) -> None:
     instance.members = {"a:1": known, "b:1": known}
@@ -211,14 +211,14 @@ def test_a_broker_that_does_not_know_the_member_yet_is_told_and_asked_again(
 
 
 def test_a_member_that_brokers_do_not_count_gives_its_queues_up(instance: FakeInstance) -> None:
-    """The others share them already: to keep them would be to read them twice."""
+    """Other members have them already: keeping them would read them twice."""
     instance.members = {"a:1": ["you"], "b:1": ["you"]}
     group = Group(instance)
     assert run(group.share())
     assert group.shares == [(TOPIC, set())]
 
 
-def test_a_topic_that_is_not_wanted_any_more_is_given_up_once(instance: FakeInstance) -> None:
+def test_a_topic_that_is_unsubscribed_is_given_up_once(instance: FakeInstance) -> None:
     group = Group(instance)
     run(group.share())
     group.topics = []
@@ -227,11 +227,11 @@ def test_a_topic_that_is_not_wanted_any_more_is_given_up_once(instance: FakeInst
     assert group.shares[1:] == [(TOPIC, set())]
 
 
-def test_queues_that_could_not_be_taken_are_to_be_tried_again(instance: FakeInstance) -> None:
+def test_queues_that_could_not_be_taken_are_tried_again(instance: FakeInstance) -> None:
     assert not run(Group(instance, accepts=False).share())
 
 
-def test_nothing_is_handed_out_after_the_stop(instance: FakeInstance) -> None:
+def test_no_queues_are_assigned_after_the_stop(instance: FakeInstance) -> None:
     group = Group(instance)
     group.rebalancer.stop()
     assert run(group.share())
@@ -303,7 +303,7 @@ def test_progress_is_written_to_the_queues_own_broker_and_only_if_it_changed(
     run(scenario())
 
 
-def test_looking_at_what_is_stored_forgets_nothing_that_is_to_be_written(
+def test_reading_the_stored_offset_forgets_no_offset_that_is_to_be_written(
     instance: FakeInstance,
 ) -> None:
     async def scenario() -> None:
@@ -353,7 +353,7 @@ def test_progress_that_was_not_taken_is_written_the_next_time(instance: FakeInst
         (ConsumeFromWhere.CONSUME_FROM_MIN_OFFSET, TOPIC, 100),
     ],
 )
-def test_a_group_without_progress_starts_where_it_was_told_to(
+def test_a_group_without_progress_starts_at_consume_from_where(
     instance: FakeInstance, where: ConsumeFromWhere, topic: str, place: int
 ) -> None:
     [queue] = instance.of(topic, "a0")
@@ -363,7 +363,7 @@ def test_a_group_without_progress_starts_where_it_was_told_to(
 
 
 @pytest.mark.parametrize("where", [FIRST, LAST, TIMESTAMP])
-def test_progress_counts_more_than_what_was_told(
+def test_stored_progress_counts_before_consume_from_where(
     instance: FakeInstance, where: ConsumeFromWhere
 ) -> None:
     [queue] = instance.of(TOPIC, "a0")
@@ -372,7 +372,7 @@ def test_progress_counts_more_than_what_was_told(
     assert run(start_place(cast(ClientInstance, instance), offsets, queue, where, 0)) == 7
 
 
-def test_progress_that_cannot_be_asked_for_is_no_reason_to_start_elsewhere(
+def test_progress_that_cannot_be_read_is_no_reason_to_start_elsewhere(
     instance: FakeInstance,
 ) -> None:
     [queue] = instance.of(TOPIC, "a0")
@@ -382,7 +382,7 @@ def test_progress_that_cannot_be_asked_for_is_no_reason_to_start_elsewhere(
         run(start_place(cast(ClientInstance, instance), offsets, queue, FIRST, 0))
 
 
-def test_where_to_start_is_named_shortly_or_as_rocketmq_names_it() -> None:
+def test_consume_from_where_has_short_names_and_rocketmqs_names() -> None:
     assert parse_consume_from_where("first") is FIRST
     assert parse_consume_from_where("CONSUME_FROM_TIMESTAMP") is TIMESTAMP
     assert parse_consume_from_where(LAST) is LAST
@@ -402,7 +402,7 @@ def test_times_are_read_in_rocketmqs_form() -> None:
             parse_consume_timestamp(wrong, now_ms=0)
 
 
-def test_a_broker_is_asked_not_to_say_zero_for_a_new_group(instance: FakeInstance) -> None:
+def test_a_broker_is_asked_not_to_answer_zero_for_a_new_group(instance: FakeInstance) -> None:
     [queue] = instance.of(TOPIC, "a0")
     offsets = RemoteOffsets(cast(ClientInstance, instance), "g")
     assert run(offsets.stored(queue)) is None
@@ -421,10 +421,10 @@ def test_a_broker_is_asked_not_to_say_zero_for_a_new_group(instance: FakeInstanc
         (b"no table", 0),
     ],
 )
-def test_of_a_broker_before_5_0_a_zero_is_believed_if_its_table_has_it(
+def test_a_zero_of_a_broker_before_5_0_counts_if_its_table_has_it(
     instance: FakeInstance, monkeypatch: pytest.MonkeyPatch, table: bytes, stored: int | None
 ) -> None:
-    """Such a broker says 0 for a new group too, whatever it is asked."""
+    """Such a broker answers 0 for a new group too, whatever the request's flags."""
     [queue] = instance.of("orders", "a0")
 
     async def ask(

@@ -1,4 +1,4 @@
-"""Idempotent handlers with a store in memory; the file's are under tests/e2e."""
+"""Idempotent handlers with a store in memory; tests of the SQLite store are under tests/e2e."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_copies_in_threads_wait_for_the_first() -> None:
     gate.set()
     for thread in threads:
         thread.join(60)
-    # The second did the work that the first had not done, and the others found it done.
+    # The second handler did the work that the first had not done, and the others found it done.
     assert len(began) == 2
 
 
@@ -204,7 +204,7 @@ def test_a_handler_that_did_not_succeed_runs_again(when_unfinished: Any, fails: 
 
 
 @pytest.mark.parametrize(("when_unfinished", "expected_count"), [("run", 1), ("skip", 0)])
-def test_what_began_and_never_ended_runs_or_is_skipped_as_chosen(
+def test_a_handler_that_began_and_never_ended_runs_or_is_skipped_as_chosen(
     when_unfinished: Any, expected_count: int
 ) -> None:
     store, handled = MemoryStore(), []
@@ -244,11 +244,11 @@ def test_copies_at_the_same_time_wait_for_the_first() -> None:
         assert [type(result) for result in results] == [ValueError, type(None), type(None)]
 
     asyncio.run(main())
-    # The second did the work that the first had not done, and the third found it done.
+    # The second handler did the work that the first had not done, and the third found it done.
     assert len(began) == 2
 
 
-def test_a_memory_store_forgets_what_is_old_or_too_much() -> None:
+def test_a_memory_store_forgets_old_keys_and_the_oldest_of_too_many() -> None:
     clock = ManualClock(1_000)
     store = MemoryStore(limit=2, ttl_ms=100, clock=clock)
 
@@ -275,7 +275,7 @@ def test_a_list_of_messages_is_refused_with_the_fix() -> None:
         asyncio.run(handle([message()]))
 
 
-def test_a_transaction_needs_a_store_that_has_them() -> None:
+def test_a_transaction_needs_a_store_with_transactions() -> None:
     with pytest.raises(ConfigError, match="SqliteStore"):
         idempotent(store=MemoryStore(), in_transaction=True)
 

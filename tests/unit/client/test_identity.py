@@ -13,7 +13,7 @@ from contrail.model.message_id import decode_unique_id
 
 
 @pytest.mark.proves("client.shared.one-instance")
-def test_a_default_instance_is_named_after_process_and_moment() -> None:
+def test_a_default_instance_is_named_after_process_and_start_time() -> None:
     client_id = build_client_id(ClientSettings.of("n:1"), "10.0.0.7")
     assert re.fullmatch(rf"10\.0\.0\.7@{os.getpid()}#\d+", client_id)
 

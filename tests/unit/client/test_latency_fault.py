@@ -1,4 +1,4 @@
-"""How long slow and failed brokers are kept away from."""
+"""How long slow and failed brokers are avoided."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUEUES = [MessageQueue("t", name, at) for name in ("a", "b") for at in range(2)]
         (99_999, 30_000),
     ],
 )
-def test_a_broker_is_avoided_by_how_long_it_took(latency_ms: int, expected_ms: int) -> None:
+def test_a_broker_is_avoided_by_the_duration_of_its_send(latency_ms: int, expected_ms: int) -> None:
     assert avoided_ms(latency_ms) == expected_ms
 
 
@@ -46,7 +46,7 @@ def test_a_failure_counts_as_ten_seconds() -> None:
     assert faults.is_available("a", NOW_MS + 10_000)
 
 
-def test_a_quick_answer_does_not_end_the_time_of_a_slow_one() -> None:
+def test_a_quick_answer_does_not_end_the_avoided_time_of_a_slow_one() -> None:
     faults = LatencyFaults()
     note(faults, "a", 3_000)
     note(faults, "a", 1)
@@ -68,7 +68,7 @@ def test_when_none_is_available_a_reachable_one_is_taken() -> None:
     assert {faults.pick(picker, None, NOW_MS).broker_name for _ in range(8)} == {"b"}
 
 
-def test_when_none_is_reachable_any_is_taken() -> None:
+def test_when_none_is_reachable_any_broker_is_taken() -> None:
     faults, picker = LatencyFaults(), QueuePicker(QUEUES, 0)
     for name in ("a", "b"):
         note(faults, name, failed=True, reachable=False)

@@ -1,4 +1,4 @@
-"""When a push consumer handles again what no broker took back."""
+"""When a push consumer handles a message again that no broker took back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contrail.client.consuming_concurrent import ConcurrentSupply
 from tests.unit.client.consuming_setup import FakeReader, FakeSendBack
 
 
-def test_what_cannot_be_sent_back_comes_again_after_five_seconds() -> None:
+def test_a_message_that_cannot_be_sent_back_comes_again_after_five_seconds() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         due: list[tuple[float, Callable[[], Any]]] = []

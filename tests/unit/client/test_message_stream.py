@@ -1,4 +1,4 @@
-"""Loops over messages: what becomes of a message when its loop, task or thread ends."""
+"""Loops over messages: retries and acknowledgements when a loop, task or thread ends."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_asking_for_the_next_message_acknowledges() -> None:
     run(main)
 
 
-def test_a_new_loop_sends_back_what_the_last_one_had_in_hand() -> None:
+def test_a_new_loop_sends_back_the_message_of_the_last_one() -> None:
     async def main() -> None:
         setup = Setup()
         with suppress(ZeroDivisionError):
@@ -74,7 +74,7 @@ def test_a_new_loop_sends_back_what_the_last_one_had_in_hand() -> None:
             assert message.queue_offset == 1
             break
         assert setup.returned == [0]
-        # The same with a loop that is kept.
+        # The same with a loop object that is kept.
         stream = aiter(setup)
         async for message in stream:
             assert message.queue_offset == 2
@@ -84,7 +84,7 @@ def test_a_new_loop_sends_back_what_the_last_one_had_in_hand() -> None:
     run(main)
 
 
-def test_what_was_acknowledged_before_the_loop_was_left_is_done() -> None:
+def test_a_message_acknowledged_before_the_loop_was_left_is_done() -> None:
     async def main() -> None:
         setup = Setup()
         async for message in setup:
@@ -124,7 +124,7 @@ async def _returning() -> None:
 
 
 @pytest.mark.parametrize("end", [_cancelled, _failing, _returning])
-def test_the_end_of_a_task_sends_back_what_it_had_in_hand(
+def test_the_end_of_a_task_sends_back_its_message_in_hand(
     end: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
     async def main() -> None:
@@ -142,7 +142,7 @@ def test_the_end_of_a_task_sends_back_what_it_had_in_hand(
     run(main)
 
 
-def test_a_task_that_only_asked_does_not_take_the_message_with_it() -> None:
+def test_a_task_that_only_asked_for_a_message_does_not_own_it() -> None:
     async def main() -> None:
         setup = Setup()
         stream = aiter(setup)
@@ -200,7 +200,7 @@ def test_a_thread_that_ends_gives_back_and_one_that_works_is_waited_for(
     run(main)
 
 
-def test_once_it_is_over_the_end_of_a_task_says_nothing() -> None:
+def test_after_closing_the_end_of_a_task_has_no_effect() -> None:
     async def main() -> None:
         setup = Setup()
 

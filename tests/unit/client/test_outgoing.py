@@ -1,4 +1,4 @@
-"""What may be sent, and how a message looks when it is."""
+"""The messages that may be sent, and how they are encoded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_one_key_may_be_given_as_text() -> None:
     assert prepared(keys="order-1").properties["KEYS"] == "order-1"
 
 
-def test_not_to_wait_for_the_disk_is_a_property() -> None:
+def test_wait_store_ok_false_is_a_property() -> None:
     assert prepared(wait_store_ok=False).properties["WAIT"] == "false"
     assert "WAIT" not in prepared().properties
 
@@ -61,7 +61,7 @@ def test_not_to_wait_for_the_disk_is_a_property() -> None:
         ),
     ],
 )
-def test_a_delay_becomes_the_property_brokers_know(
+def test_a_delay_becomes_the_property_that_brokers_read(
     given: dict[str, Any], name: str, value: str
 ) -> None:
     assert prepared(**given).properties[name] == value
@@ -103,7 +103,9 @@ def test_a_delay_becomes_the_property_brokers_know(
         ({"deliver_at": "tomorrow"}, "a datetime or epoch milliseconds"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_with_the_fix(given: dict[str, Any], told: str) -> None:
+def test_a_message_that_cannot_be_sent_is_refused_with_the_fix(
+    given: dict[str, Any], told: str
+) -> None:
     with pytest.raises(MessageInvalid, match=told):
         prepared(**given)
 
@@ -118,7 +120,7 @@ def test_the_systems_own_names_are_refused(name: str) -> None:
     ("name", "fix"),
     [("TAGS", "tags="), ("KEYS", "keys="), ("DELAY", "delay_level="), ("TIMER_DELAY_MS", "delay=")],
 )
-def test_a_reserved_name_is_refused_with_what_to_use_instead(name: str, fix: str) -> None:
+def test_a_reserved_property_name_is_refused_with_the_fix(name: str, fix: str) -> None:
     with pytest.raises(MessageInvalid, match=fix):
         prepared(properties={name: "v"})
 
@@ -138,11 +140,11 @@ def test_a_reserved_name_is_refused_with_what_to_use_instead(name: str, fix: str
         "PROPERTY_FORWARD_QUEUE_ID",
     ],
 )
-def test_the_few_names_that_applications_may_set_are_let_through(name: str) -> None:
+def test_the_few_system_names_that_applications_may_set_are_accepted(name: str) -> None:
     assert prepared(properties={name: "1"}).properties[name] == "1"
 
 
-def test_a_value_may_hold_what_ends_a_name() -> None:
+def test_a_value_may_hold_the_separator_of_names() -> None:
     assert prepared(properties={"p": "a\x01b"}).properties["p"] == "a\x01b"
 
 
@@ -190,7 +192,7 @@ def test_half_a_character_is_no_part_of_a_topic() -> None:
         prepared("a\ud800")
 
 
-def test_errors_show_a_part_of_what_was_given() -> None:
+def test_errors_show_a_part_of_the_given_text() -> None:
     with pytest.raises(MessageInvalid) as caught:
         prepare(
             Message("orders", b"x", keys=["k " * 10_000]), unique_id="id", rules=OutgoingRules()

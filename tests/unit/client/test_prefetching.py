@@ -1,4 +1,4 @@
-"""What fetches ahead for a pull consumer, when pulls fail in ways foreseen and not."""
+"""Fetching ahead for a pull consumer, when pulls fail in expected and unexpected ways."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Held:
 
 
 class Pulls:
-    """Fails as it is told (None: not this time), and then hands out message after message."""
+    """Fails by its script (None: success), and then hands out message after message."""
 
     def __init__(self, *troubles: Exception | None) -> None:
         self.troubles = [*troubles]
@@ -74,7 +74,7 @@ def prefetcher() -> Prefetcher:
 
 
 def taken(pulls: Pulls, monkeypatch: pytest.MonkeyPatch, *, count: int = 1) -> list[int]:
-    """The places of what comes first, whatever fails before."""
+    """The queue offsets of the first messages, whatever fails before."""
     monkeypatch.setattr(prefetching, "pull_once", pulls)
 
     async def main() -> list[int]:
@@ -94,7 +94,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_a_queue_is_read_on_after_trouble_that_nobody_foresaw(
+def test_a_queue_is_read_on_after_an_unexpected_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pulls = Pulls(KeyError("offset"), ZeroDivisionError())
@@ -105,7 +105,7 @@ def test_a_queue_is_read_on_after_trouble_that_nobody_foresaw(
     assert first.exc_info is not None and second.exc_info is not None
 
 
-def test_the_same_trouble_is_told_once_and_another_again(
+def test_a_repeated_error_is_logged_once_and_another_one_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     down, full = ClientError("a is down"), ClientError("a is full")
@@ -117,7 +117,7 @@ def test_the_same_trouble_is_told_once_and_another_again(
     ]
 
 
-def test_trouble_that_comes_back_after_success_is_told_again(
+def test_an_error_that_returns_after_a_success_is_logged_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     down = ClientError("a is down")

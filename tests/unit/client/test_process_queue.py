@@ -1,4 +1,4 @@
-"""What is held of a queue, and how far its group is."""
+"""The held messages of a queue, and its progress."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_progress_is_the_lowest_message_that_is_not_settled() -> None:
     assert queue.consumer_offset == 3
 
 
-def test_with_nothing_left_progress_is_where_the_next_pull_starts() -> None:
+def test_with_no_message_held_progress_is_where_the_next_pull_starts() -> None:
     queue = holding(0)
     queue.settle(0)
     queue.pulled([], 40)
@@ -87,7 +87,7 @@ def test_a_lock_is_held_until_it_expires() -> None:
 
 
 @pytest.mark.proves("client.consumers.flow-control")
-def test_a_queue_is_pulled_until_it_holds_too_many_messages_bytes_or_places() -> None:
+def test_a_queue_is_pulled_until_it_holds_too_many_messages_bytes_or_offsets() -> None:
     queue = holding(0, 1, 9)
     assert hold_reason(queue, FlowLimits(3, 30, 9)) is None
     assert "3 messages" in str(hold_reason(queue, FlowLimits(2, 30, 9)))

@@ -1,4 +1,4 @@
-"""What a producer takes, and refuses to take."""
+"""The options a producer takes and refuses."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def test_the_defaults_are_rocketmqs() -> None:
         {"create_topic_key": None},
     ],
 )
-def test_a_value_that_makes_no_sense_is_named(given: dict[str, Any]) -> None:
+def test_an_invalid_value_is_named(given: dict[str, Any]) -> None:
     (name,) = given
     with pytest.raises(ConfigError, match=name):
         ProducerSettings(**given)
 
 
-def test_a_compression_by_another_name_is_refused() -> None:
+def test_an_unknown_compression_is_refused() -> None:
     wrong: Any = "gzip"
     with pytest.raises(ConfigError, match="one of Compression"):
         ProducerSettings(compression=wrong)
 
 
-def test_what_is_not_the_producers_own_is_left_for_its_client() -> None:
+def test_options_of_the_client_instance_are_left_for_it() -> None:
     settings, shared = split_settings({"send_timeout_ms": 5, "unit_name": "u"})
     assert settings.send_timeout_ms == 5
     assert shared == {"unit_name": "u"}
@@ -73,21 +73,19 @@ def test_type_checkers_know_the_same_names() -> None:
         ({"foo": 1}, "foo= is no setting: there are api_timeout_ms, client_ip"),
     ],
 )
-def test_a_setting_that_there_is_not_is_named_with_the_nearest(
-    given: dict[str, Any], told: str
-) -> None:
+def test_an_unknown_setting_is_named_with_the_nearest(given: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         Producer("g", "127.0.0.1:9876", **given)
 
 
 @pytest.mark.parametrize("group", ["", " ", None, 7])
-def test_a_producer_without_a_group_is_told_to_name_one(group: Any) -> None:
+def test_a_producer_without_a_group_is_asked_to_name_one(group: Any) -> None:
     with pytest.raises(ConfigError, match=rf"group={group!r}: name the producer's group"):
         Producer(group, "127.0.0.1:9876")
 
 
 @pytest.mark.parametrize("group", ["", " ", "a b", "g" * 121, "DEFAULT_PRODUCER"])
-def test_a_group_that_may_not_be_is_refused(group: str) -> None:
+def test_an_invalid_group_name_is_refused(group: str) -> None:
     with pytest.raises(ConfigError, match="group"):
         Producer(group, "127.0.0.1:9876")
 

@@ -1,4 +1,4 @@
-"""The planner of pulls that are sent ahead: whatever comes back, nothing is lost or repeated."""
+"""The planner of pulls sent ahead: no message is lost or repeated, whatever the answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Payload = list[int]
 
 
 def asks_of(ahead: PullAhead[Payload]) -> list[Ask]:
-    """Everything that is to be asked now."""
+    """All pulls to send now."""
     found = []
     while (ask := ahead.next_ask()) is not None:
         found.append(ask)
@@ -22,13 +22,13 @@ def asks_of(ahead: PullAhead[Payload]) -> list[Ask]:
 
 
 def answer(ahead: PullAhead[Payload], ask: Ask, count: int) -> None:
-    """The broker has ``count`` messages for it."""
+    """The broker answers a pull with ``count`` messages."""
     end = ask.queue_offset + count
     ahead.answered(ask, end, list(range(ask.queue_offset, end)), 1_000 * count)
 
 
 def taken(ahead: PullAhead[Payload]) -> list[int]:
-    """The offsets that can be handed on, cut to what each answer is to cover."""
+    """The offsets that can be handed on, cut to the range of each answer."""
     return [
         queue_offset
         for start, end, payload in ahead.take()
@@ -37,7 +37,7 @@ def taken(ahead: PullAhead[Payload]) -> list[int]:
     ]
 
 
-def test_questions_are_sent_ahead_of_their_answers() -> None:
+def test_pulls_are_sent_ahead_of_answers() -> None:
     ahead: PullAhead[Payload] = PullAhead(10, 100, count_max=32, asks_max=16)
     assert asks_of(ahead) == [Ask(10, 42, 32), Ask(42, 74, 32), Ask(74, 100, 26)]
     assert ahead.next_ask() is None
@@ -53,7 +53,7 @@ def test_an_answer_that_comes_early_waits_for_those_before_it() -> None:
     assert ahead.is_done
 
 
-def test_what_a_short_answer_leaves_out_is_asked_for_next() -> None:
+def test_messages_missing_from_a_short_answer_are_pulled_next() -> None:
     ahead: PullAhead[Payload] = PullAhead(0, 1_000, asks_max=2)
     first, second = asks_of(ahead)
     answer(ahead, second, 32)
@@ -63,7 +63,7 @@ def test_what_a_short_answer_leaves_out_is_asked_for_next() -> None:
     assert taken(ahead) == list(range(15))
 
 
-def test_short_answers_make_the_next_questions_shorter_and_whole_ones_longer_again() -> None:
+def test_short_answers_make_the_next_pulls_shorter_and_whole_ones_longer_again() -> None:
     ahead: PullAhead[Payload] = PullAhead(0, 100_000, asks_max=1)
     (ask,) = asks_of(ahead)
     answer(ahead, ask, 8)
@@ -88,7 +88,7 @@ def test_a_limit_of_the_broker_is_tried_less_and_less() -> None:
     assert 3 <= tries <= 40
 
 
-def test_gaps_are_filled_within_the_bytes_that_may_be_on_their_way() -> None:
+def test_gaps_are_filled_within_the_bytes_that_may_be_outstanding() -> None:
     ahead: PullAhead[Payload] = PullAhead(0, 10_000, count_max=512, asks_max=32, bytes_max=4 << 20)
     first = ahead.next_ask()
     assert first is not None
@@ -96,7 +96,7 @@ def test_gaps_are_filled_within_the_bytes_that_may_be_on_their_way() -> None:
     assert len(asks_of(ahead)) == 4
 
 
-def test_large_answers_narrow_how_much_is_on_its_way() -> None:
+def test_large_answers_lower_the_number_of_outstanding_pulls() -> None:
     ahead: PullAhead[Payload] = PullAhead(0, 10_000, asks_max=16, bytes_max=8 << 20)
     ask = ahead.next_ask()
     assert ask is not None
@@ -105,7 +105,7 @@ def test_large_answers_narrow_how_much_is_on_its_way() -> None:
     assert len(asks_of(ahead)) == 2
 
 
-def test_through_a_filter_one_question_is_on_its_way_and_reaches_to_the_end() -> None:
+def test_through_a_filter_one_pull_is_outstanding_and_reaches_to_the_end() -> None:
     ahead: PullAhead[Payload] = PullAhead(5, 5_000, in_order=True)
     assert asks_of(ahead) == [Ask(5, 5_000, 32)]
     ahead.answered(Ask(5, 5_000, 32), 805, [7, 9])
@@ -113,7 +113,7 @@ def test_through_a_filter_one_question_is_on_its_way_and_reaches_to_the_end() ->
     assert asks_of(ahead) == [Ask(805, 5_000, 32)]
 
 
-def test_what_is_missing_is_passed_over_and_what_came_before_it_is_kept() -> None:
+def test_missing_messages_are_skipped_and_earlier_ones_kept() -> None:
     ahead: PullAhead[Payload] = PullAhead(0, 10_000, asks_max=4)
     asks = asks_of(ahead)
     answer(ahead, asks[1], 32)
@@ -135,13 +135,13 @@ def test_an_answer_that_covers_nothing_is_refused() -> None:
         ahead.answered(ask, 0, [])
 
 
-def test_an_empty_stretch_is_done_at_once() -> None:
+def test_an_empty_range_is_done_at_once() -> None:
     ahead: PullAhead[Payload] = PullAhead(7, 7)
     assert ahead.is_done
     assert ahead.next_ask() is None
 
 
-def test_after_it_is_abandoned_nothing_is_asked_for() -> None:
+def test_after_abandon_no_pull_is_planned() -> None:
     ahead: PullAhead[Payload] = PullAhead(0, 100)
     ahead.next_ask()
     ahead.abandon()
@@ -160,7 +160,7 @@ def test_after_it_is_abandoned_nothing_is_asked_for() -> None:
 def test_every_message_comes_once_and_in_order(
     start: int, length: int, count_max: int, asks_max: int, in_order: bool, data: st.DataObject
 ) -> None:
-    """Answers are short, early, late, too long or lost; the first messages may be gone."""
+    """Answers are short, early, late, too long or lost; the first messages may be deleted."""
     end = start + length
     first = start + data.draw(st.integers(0, length), label="the oldest that is left")
     first = first if data.draw(st.booleans(), label="retention") else start

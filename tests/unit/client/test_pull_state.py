@@ -1,4 +1,4 @@
-"""What a pull consumer decides: progress to write, messages held ahead, what it reads."""
+"""Decisions of a pull consumer: offsets to write, messages held ahead, queues to read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def places(messages: list[Held]) -> list[int]:
 # Progress.
 
 
-def test_only_what_changed_is_to_be_written() -> None:
+def test_only_changed_offsets_are_written() -> None:
     progress = Progress()
     progress.stored(A, 5)
     assert progress.changed(None) == {}
@@ -51,7 +51,7 @@ def test_only_what_changed_is_to_be_written() -> None:
     assert progress.changed([A]) == {}
 
 
-def test_progress_goes_back_only_where_that_is_meant() -> None:
+def test_offsets_go_back_only_by_a_reset() -> None:
     progress = Progress()
     progress.update(A, 7, increase_only=True)
     progress.update(A, 5, increase_only=True)
@@ -87,11 +87,11 @@ def test_queues_take_turns_and_each_keeps_its_order() -> None:
     assert table.take(1) == []
 
 
-def test_what_to_commit_is_the_first_that_was_not_handed_out() -> None:
+def test_the_offset_to_commit_is_the_first_that_was_not_handed_out() -> None:
     table: Prefetched[Held] = Prefetched(PrefetchLimits())
     table.add(B)
     assert table.consumer_offsets() == {}
-    # The places up to 8 held nothing for this consumer.
+    # The offsets up to 8 held no message for this consumer.
     table.add(A)
     table.arrived(A, held(4, 5), 9)
     assert table.consumer_offsets() == {A: 4}
@@ -115,7 +115,7 @@ def test_what_to_commit_is_the_first_that_was_not_handed_out() -> None:
     ],
     ids=["count", "bytes", "span", "total"],
 )
-def test_a_full_queue_is_not_pulled_until_it_was_taken_from(
+def test_a_full_queue_is_not_pulled_until_messages_are_taken(
     limits: PrefetchLimits, messages: list[Held]
 ) -> None:
     table: Prefetched[Held] = Prefetched(limits)
@@ -130,7 +130,7 @@ def test_a_full_queue_is_not_pulled_until_it_was_taken_from(
     assert (table.may_pull(A), queue.cached_bytes) == (True, 0)
 
 
-def test_what_a_removed_queue_held_does_not_count_any_more() -> None:
+def test_messages_of_a_removed_queue_do_not_count_any_more() -> None:
     table: Prefetched[Held] = Prefetched(PrefetchLimits(total_count_max=1))
     table.add(A)
     table.add(B)
@@ -150,7 +150,7 @@ def test_a_paused_queue_is_neither_pulled_nor_handed_out() -> None:
     assert (table.may_pull(A), places(table.take(1))) == (True, [0])
 
 
-# What is read.
+# Queues to read.
 
 
 def test_assigning_and_subscribing_exclude_each_other() -> None:
@@ -198,6 +198,6 @@ def test_strategy_and_model_are_taken_by_name_or_as_they_are() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"pull_batch_size": 0}, {"consumer_timeout_ms_when_suspend": 19_999}]
 )
-def test_settings_that_make_no_sense_are_refused_by_name(wrong: dict[str, int]) -> None:
+def test_invalid_settings_are_refused_by_name(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         PullSettings(**wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Pulls: what is asked, and what the answers mean."""
+"""Pulls: the requests, and what the answers mean."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tagged(tag: str, **more: str) -> bytes:
         (ResponseCode.PULL_OFFSET_MOVED, PullStatus.OFFSET_ILLEGAL),
     ],
 )
-def test_four_codes_are_answers(code: int, status: PullStatus) -> None:
+def test_four_codes_are_results(code: int, status: PullStatus) -> None:
     result = read(answer(code))
     assert (result.status, result.next_queue_offset) == (status, 80)
     assert (result.queue_offset_min, result.queue_offset_max) == (1, 90)
@@ -73,7 +73,7 @@ def test_other_codes_are_refusals_that_name_the_queue() -> None:
     assert caught.value.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_an_answer_without_places_is_an_error() -> None:
+def test_an_answer_without_offsets_is_an_error() -> None:
     for fields in ({}, {**PLACES, "nextBeginOffset": "soon"}):
         with pytest.raises(ClientError, match="cannot be read"):
             read(answer(fields=fields))
@@ -86,21 +86,21 @@ def test_a_tag_with_the_same_hash_as_a_wanted_one_is_left_out() -> None:
     assert len(read(answer(body=body)).messages) == 3
 
 
-def test_a_retried_message_has_the_topic_it_had_at_first() -> None:
+def test_a_retried_message_has_its_original_topic() -> None:
     queue = MessageQueue("%RETRY%g", "broker-a", 0)
     body = tagged("x", RETRY_TOPIC="orders")
     (message,) = read(answer(body=body), queue).messages
     assert (message.topic, message.queue) == ("orders", queue)
 
 
-def test_places_of_a_moved_queue_are_shifted() -> None:
+def test_offsets_of_a_moved_queue_are_shifted() -> None:
     moved = answer(body=record(), fields={**PLACES, "offsetDelta": "1000"})
     (message,) = read(moved).messages
     assert message.queue_offset == 1077
 
 
 class FakeInstance:
-    """A client that notes what it would ask."""
+    """A client that notes the requests it would send."""
 
     def __init__(self, **addresses: dict[int, str]) -> None:
         self.routes = RouteTable(
@@ -129,7 +129,7 @@ def pull(instance: FakeInstance, **changes: Any) -> Any:
     return asyncio.run(pull_once(cast(ClientInstance, instance), **{**given.__dict__, **changes}))
 
 
-def test_a_pull_that_may_wait_says_so_and_waits_longer() -> None:
+def test_a_pull_that_may_wait_has_the_flag_and_a_longer_timeout() -> None:
     instance = FakeInstance(broker_a={0: "master:1"})
     pull(instance, suspend=True, commit_offset=6)
     pull(instance)
@@ -146,7 +146,7 @@ def test_a_pull_may_carry_its_subscription() -> None:
     assert (fields["sysFlag"], fields["subscription"], fields["subVersion"]) == ("4", "a", "5")
 
 
-def test_a_replica_is_asked_when_suggested_and_never_told_the_progress() -> None:
+def test_a_replica_is_asked_when_suggested_and_never_gets_the_commit_offset() -> None:
     instance = FakeInstance(broker_a={0: "master:1", 1: "replica:1"})
     pull(instance, broker_id=1, commit_offset=6)
     pull(instance, broker_id=2, commit_offset=6)
@@ -192,7 +192,7 @@ SPOILS = ["body", "checksum", "size", "size too small", "magic and place", "all 
 
 
 class FakeQueue:
-    """A queue as a broker hands it out: records by place, some of them spoiled."""
+    """A queue as a broker hands it out: records by queue offset, some of them damaged."""
 
     def __init__(self, records: Mapping[int, bytes]) -> None:
         self.records = records
@@ -210,7 +210,7 @@ class FakeQueue:
 
 
 async def read_all(queue: FakeQueue, count_max: int) -> list[Any]:
-    """As a consumer does: each pull begins where the last one said, and further on than it."""
+    """Pull as a consumer does: each pull begins at the last answer's next offset, further on."""
     messages: list[Any] = []
     position = min(queue.records)
     while position < queue.end:
@@ -227,7 +227,7 @@ async def read_all(queue: FakeQueue, count_max: int) -> list[Any]:
     return messages
 
 
-# A place may be missing: the broker's filter has left it out.
+# An offset may be missing: the broker's filter has left it out.
 QUEUES = st.dictionaries(
     st.integers(50, 75), st.sampled_from(["", "", "", *SPOILS]), min_size=1, max_size=12
 )
@@ -235,7 +235,7 @@ QUEUES = st.dictionaries(
 
 @pytest.mark.proves("client.undecodable.delivered")
 @given(QUEUES, st.integers(1, 8))
-def test_whatever_is_spoiled_all_others_arrive_once_and_in_place(
+def test_all_sound_messages_arrive_once_and_in_order_beside_damaged_ones(
     kinds: dict[int, str], count_max: int
 ) -> None:
     places = sorted(kinds)
@@ -256,7 +256,7 @@ def test_whatever_is_spoiled_all_others_arrive_once_and_in_place(
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4),
     st.integers(1, 8),
 )
-def test_whatever_bytes_change_reading_ends_and_nothing_raises(
+def test_decoding_changed_bytes_ends_and_raises_nothing(
     count: int, flips: list[tuple[int, int]], count_max: int
 ) -> None:
     records = {place: bytearray(numbered(place)) for place in range(60, 60 + count)}
@@ -266,7 +266,7 @@ def test_whatever_bytes_change_reading_ends_and_nothing_raises(
     asyncio.run(read_all(FakeQueue({p: bytes(one) for p, one in records.items()}), count_max))
 
 
-def test_what_could_not_be_decoded_stays_known_when_it_is_retried() -> None:
+def test_an_undecodable_message_stays_marked_when_it_is_retried() -> None:
     queue = MessageQueue("%RETRY%g", "broker-a", 0)
     body = tagged("x", RETRY_TOPIC="orders", CONTRAIL_UNREADABLE="it was damaged")
     (message,) = read(answer(body=body), queue).messages

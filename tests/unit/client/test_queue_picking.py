@@ -14,7 +14,7 @@ def queues(**counts: int) -> list[MessageQueue]:
 
 
 @given(start=st.integers(0, 1 << 33), a=st.integers(1, 8), b=st.integers(0, 8))
-def test_every_queue_has_its_turn_once_in_a_round_wherever_it_begins(
+def test_every_queue_has_its_turn_once_in_a_round_wherever_the_round_begins(
     start: int, a: int, b: int
 ) -> None:
     both = queues(a=a, b=b)

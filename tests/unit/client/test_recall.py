@@ -1,4 +1,4 @@
-"""Recall: which broker is asked, and what its refusals mean."""
+"""Recall: which broker is asked, and how its refusals are reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FakeRoutes:
 
 
 class FakeInstance:
-    """A cluster of one broker; ``masters_later`` appear with another look at the route."""
+    """A cluster of one broker; ``masters_later`` appear with the next request for the route."""
 
     def __init__(self) -> None:
         self.routes = FakeRoutes()
@@ -85,7 +85,7 @@ def test_the_broker_named_in_the_handle_is_asked() -> None:
     assert instance.traced == [("timed", "id-1", True)] * 2
 
 
-def test_a_broker_that_is_in_no_route_is_looked_for_first() -> None:
+def test_the_route_is_refreshed_for_a_broker_that_it_lacks() -> None:
     instance = FakeInstance()
     instance.masters_later, instance.routes.masters = instance.routes.masters, {}
     assert _recall(instance, "timed", HANDLE) == "id-1"
@@ -101,7 +101,7 @@ def test_a_broker_that_is_in_no_route_is_looked_for_first() -> None:
         ("%RETRY%group", HANDLE, "cannot be recalled"),
     ],
 )
-def test_what_cannot_be_recalled_is_refused_before_anybody_is_asked(
+def test_a_message_that_cannot_be_recalled_is_refused_before_a_broker_is_asked(
     what: SendReceipt | str, handle: str | None, problem: str
 ) -> None:
     instance = FakeInstance()
@@ -127,7 +127,7 @@ def test_refusals_name_their_cause_and_the_fix(code: ResponseCode, reason: str) 
     assert instance.traced == [("timed", "id-1", False)]
 
 
-def test_other_refusals_stay_as_they_are() -> None:
+def test_other_refusals_are_raised_unchanged() -> None:
     instance = FakeInstance()
     instance.answer = BrokerRefused("plain", code=ResponseCode.SYSTEM_ERROR, remark="its words")
     with pytest.raises(BrokerRefused, match=r"^plain$"):

@@ -1,4 +1,4 @@
-"""Request-reply: who waits for what, and what goes out."""
+"""Request-reply: waiting requests, and the messages sent."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FakeInstance:
 
 
 class FakeSender:
-    """Keeps what is sent; ``on_send`` may answer, wait or fail."""
+    """Keeps sent messages; ``on_send`` may answer, wait or fail."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Outgoing, dict[str, Any]]] = []
@@ -77,7 +77,7 @@ class World:
         )
 
     def push_reply(self, correlation_id: str, body: bytes) -> None:
-        """What the instance does with a reply that a broker pushes."""
+        """Handle a pushed reply as the instance does."""
         wake = self.instance.waiting_replies.pop(correlation_id)
         wake(Reply(REPLY_TOPIC, body, {"CORRELATION_ID": correlation_id}))
 
@@ -111,7 +111,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(cast(Coroutine[Any, Any, None], scenario()))
 
 
-def test_a_request_names_who_asks_and_gets_its_reply() -> None:
+def test_a_request_names_the_requesting_client_and_gets_its_reply() -> None:
     async def scenario() -> None:
         world = World()
         world.sender.on_send = world.answer
@@ -126,7 +126,7 @@ def test_a_request_names_who_asks_and_gets_its_reply() -> None:
     run(scenario)
 
 
-def test_brokers_hear_of_the_producer_before_its_first_request_and_of_new_topics() -> None:
+def test_brokers_get_a_heartbeat_before_the_first_request_and_for_new_topics() -> None:
     async def scenario() -> None:
         world = World()
 
@@ -172,7 +172,7 @@ def test_no_reply_names_the_topic_and_the_time() -> None:
     run(scenario)
 
 
-def test_a_request_that_is_not_sent_in_time_says_so() -> None:
+def test_a_request_that_is_not_sent_in_time_raises_send_timed_out() -> None:
     async def scenario() -> None:
         world = World()
 
@@ -206,7 +206,7 @@ def test_a_request_that_cannot_be_sent_fails_at_once_unless_its_reply_is_there()
     run(scenario)
 
 
-def test_a_cancelled_request_waits_no_longer() -> None:
+def test_a_cancelled_request_leaves_no_waiter() -> None:
     async def scenario() -> None:
         world = World()
         task = asyncio.create_task(world.request_reply.request(QUESTION))
@@ -264,7 +264,7 @@ def test_a_reply_goes_to_the_broker_that_the_request_came_from() -> None:
     run(scenario)
 
 
-def test_a_reply_that_fails_there_is_sent_by_the_ordinary_rules() -> None:
+def test_a_reply_that_its_own_broker_refuses_is_sent_by_the_ordinary_rules() -> None:
     async def scenario() -> None:
         world = World()
 
@@ -292,7 +292,7 @@ def test_a_reply_topic_without_that_broker_is_sent_to_as_any_other(broker_names:
 
 
 @pytest.mark.parametrize("missing", ["CORRELATION_ID", "REPLY_TO_CLIENT", "CLUSTER"])
-def test_what_is_no_request_cannot_be_replied_to(missing: str) -> None:
+def test_a_message_that_is_no_request_cannot_be_replied_to(missing: str) -> None:
     async def scenario() -> None:
         world = World()
         asked = {name: value for name, value in ASKED.items() if name != missing}

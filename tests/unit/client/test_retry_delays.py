@@ -41,12 +41,12 @@ def test_a_delay_that_no_broker_has_is_refused(delay: Any) -> None:
             judge(delay)
 
 
-def test_seconds_that_were_given_as_a_level_are_told_how_to_be_seconds() -> None:
+def test_seconds_given_as_a_level_are_refused_with_the_fix() -> None:
     with pytest.raises(ConfigError, match=r"level of 1 to 18; seconds are a float, such as 30\.0"):
         delay_level(30)
 
 
-def test_a_level_is_as_long_as_brokers_say() -> None:
+def test_a_level_is_as_long_as_the_brokers_level() -> None:
     assert delay_ms(3) == 10_000
     assert delay_ms(0.25) == 250
     assert delay_ms(timedelta(minutes=1)) == 60_000

@@ -1,4 +1,4 @@
-"""Which queues a route gives to producers and consumers."""
+"""The queues that a route gives to producers and consumers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def route(*queues: QueueData, brokers: tuple[BrokerData, ...] = (), **more: str)
     return TopicRoute.of("orders", TopicRouteData(queues, named, **more))  # type: ignore[arg-type]
 
 
-def test_write_queues_go_by_broker_name_and_number() -> None:
+def test_write_queues_are_ordered_by_broker_name_and_number() -> None:
     found = route(queue_data("b", write=2), queue_data("a", write=1)).write_queues
     assert found == (
         MessageQueue("orders", "a", 0),
@@ -64,14 +64,14 @@ def test_a_template_gives_no_more_queues_than_asked_for() -> None:
     assert found.write_queues == tuple(MessageQueue("new", "a", number) for number in range(4))
 
 
-def test_a_table_tells_whether_a_route_changed() -> None:
+def test_a_table_returns_whether_a_route_changed() -> None:
     table = RouteTable()
     assert table.put(route(queue_data("a")))
     assert not table.put(route(queue_data("a")))
     assert table.put(route(queue_data("a", read=5)))
 
 
-def test_a_table_knows_masters_and_where_else_to_read() -> None:
+def test_a_table_has_masters_and_other_brokers_to_read_from() -> None:
     table = RouteTable()
     table.put(route(queue_data("a"), brokers=(broker("a", id0="a:1", id1="a:2"),)))
     assert table.master_of("a") == "a:1"

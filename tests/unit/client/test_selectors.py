@@ -1,4 +1,4 @@
-"""Which queue an argument leads to."""
+"""The queue that an argument leads to."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_argument_without_a_hash_of_java_is_refused() -> None:
         HashSelector()(queues("a"), MESSAGE, object())
 
 
-def test_the_random_selector_takes_whatever_it_is_told() -> None:
+def test_the_random_selector_takes_any_argument() -> None:
     assert RandomSelector(lambda count: count - 1)(queues("a"), MESSAGE, None).queue_id == 3
 
 

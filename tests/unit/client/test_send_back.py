@@ -1,4 +1,4 @@
-"""Messages on their way back: the broker first, a new message second."""
+"""Messages sent back: by their own broker first, as a new message second."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Setup:
         return asyncio.run(self.send_back.give_back(message, level))
 
 
-def test_the_messages_own_broker_is_asked_by_place() -> None:
+def test_the_messages_own_broker_is_asked_by_physical_offset() -> None:
     setup = Setup()
     assert setup.give_back(5)
     ((address, code, fields),) = setup.instance.asked
@@ -77,7 +77,7 @@ def test_the_messages_own_broker_is_asked_by_place() -> None:
     assert setup.sender.sent == []
 
 
-def test_when_it_cannot_any_broker_gets_a_new_message() -> None:
+def test_when_its_own_broker_fails_any_broker_gets_a_new_message() -> None:
     setup = Setup()
     setup.instance.is_down = True
     assert setup.give_back(TRAN_MSG="true", KEYS="k", UNIQ_KEY="u")
@@ -103,10 +103,10 @@ def test_the_first_id_and_a_chosen_delay_are_kept() -> None:
 
 @pytest.mark.proves("client.undecodable.orderly")
 @pytest.mark.parametrize("retries_max", [0, 16, RETRIES_WITHOUT_END])
-def test_a_dead_letter_sent_anew_has_been_retried_more_often_than_allowed(
+def test_a_dead_letter_sent_anew_has_more_retries_than_allowed(
     retries_max: int,
 ) -> None:
-    """A broker buries what was retried more often than the request allows; both are Java ints."""
+    """A broker makes a message with more retries than allowed a dead letter; both are Java ints."""
     setup = Setup(retries_max=retries_max)
     setup.instance.is_down = True
     setup.give_back(DEAD_LETTER)
@@ -116,20 +116,20 @@ def test_a_dead_letter_sent_anew_has_been_retried_more_often_than_allowed(
 
 
 @pytest.mark.proves("client.consumers.failed-send-back")
-def test_when_nobody_takes_it_the_caller_is_told() -> None:
+def test_when_no_broker_takes_it_the_caller_is_told() -> None:
     setup = Setup()
     setup.instance.is_down = setup.sender.is_down = True
     assert not setup.give_back()
 
 
-def test_a_body_that_cannot_be_decompressed_is_taken_back_by_place() -> None:
+def test_a_body_that_cannot_be_decompressed_is_sent_back_by_physical_offset() -> None:
     setup = Setup()
     assert setup.give_back(error=MessageUnreadable("no zlib"))
     assert len(setup.instance.asked) == 1
     assert setup.sender.sent == []
 
 
-def test_sent_anew_it_says_why_it_could_not_be_decoded() -> None:
+def test_a_message_sent_anew_carries_its_decode_error() -> None:
     setup = Setup()
     setup.instance.is_down = True
     assert setup.give_back(error=MessageUnreadable("no\x02zlib\n" + "!" * 1000))
@@ -138,7 +138,7 @@ def test_sent_anew_it_says_why_it_could_not_be_decoded() -> None:
 
 
 def test_a_damaged_record_is_sent_anew_at_once() -> None:
-    """A broker that copies it by its place would give the copy a sound checksum."""
+    """A broker that copies the record would give the copy a sound checksum."""
     setup = Setup()
     assert setup.give_back(error=MessageUnreadable("wrong checksum", is_record_damaged=True))
     assert setup.instance.asked == []

@@ -17,18 +17,18 @@ from contrail.model.properties import decode_properties
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Request
 from contrail.protocol.frames import FrameDecoder, SendRequest
-from contrail.protocol.sends import as_send_request, read_send
+from contrail.protocol.sends import read_send
 
 QUEUE = MessageQueue("100%orders", "broker-a", 3)
 
 
 def sent(outgoing: Outgoing, queue: MessageQueue = QUEUE, flag: int = 0) -> SendRequest:
     frames = SendFrames("group", ProducerSettings(), "PYTHON")
-    # Twice: the second is put together from what the first left behind.
+    # Twice: the second frame uses the bytes that the first one cached.
     for _ in range(2):
         frame = frames.encode(outgoing, queue, opaque=41, flag=flag, now_ms=1_700_000_000_123)
     (item,) = FrameDecoder().feed(frame)
-    return read_send(item, b"") if isinstance(item, Request) else as_send_request(item)
+    return read_send(item, b"") if isinstance(item, Request) else item
 
 
 def test_a_broker_reads_every_field() -> None:
@@ -43,7 +43,7 @@ def test_a_broker_reads_every_field() -> None:
     assert decode_properties(draft.properties) == {"KEYS": "a b", "é": '"x"\\'}
 
 
-def test_a_retry_and_a_batch_say_what_they_are() -> None:
+def test_a_retry_and_a_batch_carry_their_fields() -> None:
     retry = sent(
         Outgoing("t", b"x", {}, reconsume_times=3, max_reconsume_times=16, producer_group="INNER")
     )
@@ -57,7 +57,7 @@ def test_one_way_is_a_flag() -> None:
     assert sent(Outgoing("t", b"x", {}), flag=2).flag == 2
 
 
-def test_one_unusual_send_does_not_change_the_next() -> None:
+def test_a_send_with_other_fields_does_not_change_the_next() -> None:
     frames = SendFrames("group", ProducerSettings(), "PYTHON")
     given: dict[str, Any] = {"opaque": 1, "flag": 0, "now_ms": 1}
     plain = frames.encode(Outgoing("t", b"x", {}), QUEUE, **given)

@@ -1,4 +1,4 @@
-"""Which failures are tried again, and what the error of a failed send tells."""
+"""The failures that are retried, and the error of a failed send."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_chosen_queue_is_tried_once_when_synchronous_and_again_when_not() -> N
     assert rules("async", own=True).after_failure(1, None) is Next.SAME_BROKER
 
 
-def test_what_must_not_be_retried_is_not() -> None:
+def test_errors_that_must_not_be_retried_are_not() -> None:
     assert rules("never").after_failure(1, None) is Next.STOP
     assert rules(count=0).after_failure(1, None) is Next.STOP
 
@@ -72,7 +72,7 @@ def test_a_send_without_an_answer_says_that_it_may_be_stored() -> None:
         course.outcome(3_000)
 
 
-def test_one_attempt_without_an_answer_leaves_a_doubt_whatever_comes_after_it() -> None:
+def test_one_attempt_without_an_answer_makes_the_result_uncertain_whatever_comes_after_it() -> None:
     course = SendCourse("orders", rules())
     course.failed("broker-a", CallTimedOut("closed the connection before it answered"), 3)
     course.failed("broker-b", CallFailed("cannot be reached"), 1)
@@ -80,7 +80,7 @@ def test_one_attempt_without_an_answer_leaves_a_doubt_whatever_comes_after_it() 
         course.outcome(4)
 
 
-def test_a_half_hearted_receipt_is_better_than_an_error() -> None:
+def test_a_receipt_below_send_ok_is_better_than_an_error() -> None:
     queue = MessageQueue("orders", "broker-a", 0)
     receipt = SendReceipt(SendStatus.FLUSH_DISK_TIMEOUT, "id", queue, 7)
     course = SendCourse("orders", rules())

@@ -33,7 +33,7 @@ from contrail.protocol.frames import FrameDecoder
 
 T = TypeVar("T")
 Answer = int | Exception | None
-"""A response code, what the call fails with, or None for silence."""
+"""A response code, the exception of the call, or None for no answer."""
 
 
 class FakeConnection:
@@ -88,7 +88,7 @@ class FakeBroker:
 
 
 class FakeInstance:
-    """What a sender uses of a client instance; its caller as well."""
+    """The parts of a client instance that a sender uses; its caller as well."""
 
     language = "PYTHON"
 
@@ -110,7 +110,7 @@ class FakeInstance:
 
     @property
     def loop(self) -> FakeInstance:
-        """The one that runs by then: senders are made outside."""
+        """The loop that runs now: senders are made outside of it."""
         return self
 
     def time(self) -> float:
@@ -183,7 +183,7 @@ def outgoing(body: bytes = b"x", **properties: str) -> Outgoing:
 
 
 def asked(instance: FakeInstance) -> list[str]:
-    """Which brokers were asked, one by one, as long as there are two."""
+    """The brokers that were asked, one by one, as long as there are two."""
     return [name for name, broker in _named(instance) for _ in broker.asked]
 
 
@@ -204,7 +204,7 @@ async def failing(make: Callable[[Sender], Coroutine[Any, Any, T]], send: Sender
     return caught.value
 
 
-def test_a_receipt_tells_where_the_message_is() -> None:
+def test_a_receipt_has_the_messages_place() -> None:
     instance = FakeInstance("a")
     instance.broker("a").fields = {"transactionId": "TX", "recallHandle": "H", "TRACE_ON": "false"}
     receipt = run(sender(instance).send(outgoing()))
@@ -230,7 +230,7 @@ def test_a_receipt_tells_where_the_message_is() -> None:
         (12, SendStatus.FLUSH_SLAVE_TIMEOUT),
     ],
 )
-def test_stored_but_not_as_configured_is_a_receipt(code: int, status: SendStatus) -> None:
+def test_stored_but_below_send_ok_is_a_receipt(code: int, status: SendStatus) -> None:
     instance = FakeInstance("a", "b")
     fail_everywhere(instance, code)
     assert run(sender(instance).send(outgoing())).status is status
@@ -238,7 +238,7 @@ def test_stored_but_not_as_configured_is_a_receipt(code: int, status: SendStatus
 
 
 @pytest.mark.proves("client.producer.retries")
-def test_stored_but_not_as_configured_is_tried_on_another_broker_when_asked_for() -> None:
+def test_stored_but_below_send_ok_is_tried_on_another_broker_when_set() -> None:
     instance = FakeInstance("a", "b")
     fail_everywhere(instance, 10, 0)
     sending = sender(instance, retry_another_broker_when_not_store_ok=True)
@@ -269,7 +269,7 @@ def test_a_synchronous_send_fails_after_three_attempts_and_lists_them() -> None:
     assert "SERVICE_NOT_AVAILABLE: remark 14" in error.attempts[2]
 
 
-def test_an_answer_that_no_other_broker_would_better_is_final() -> None:
+def test_an_answer_that_other_brokers_would_repeat_is_final() -> None:
     instance = FakeInstance("a", "b")
     fail_everywhere(instance, 13)
     error = run(failing(lambda send: send.send(outgoing()), sender(instance)))
@@ -293,7 +293,7 @@ def test_an_asynchronous_send_that_was_refused_is_not_retried() -> None:
     assert len(asked(instance)) == 1
 
 
-def test_a_chosen_queue_is_the_only_one() -> None:
+def test_a_chosen_queue_is_the_only_one_tried() -> None:
     instance = FakeInstance("a", "b")
     run(instance.refresh_route("t"))
     queue = MessageQueue("t", "b", 1)
@@ -302,7 +302,7 @@ def test_a_chosen_queue_is_the_only_one() -> None:
     assert asked(instance) == ["b"]
 
 
-def test_a_broker_that_cannot_be_reached_is_passed_over() -> None:
+def test_a_broker_that_cannot_be_reached_is_skipped() -> None:
     instance = FakeInstance("a", "b")
     instance.broker("a").is_down = True
     instance.broker("a").connection = None
@@ -333,7 +333,7 @@ def test_no_attempt_begins_after_the_time_is_over() -> None:
     assert not asked(instance)
 
 
-def test_a_broker_that_goes_away_is_asked_again_over_a_new_connection() -> None:
+def test_a_broker_that_sent_go_away_is_asked_again_over_a_new_connection() -> None:
     instance = FakeInstance("a")
     fail_everywhere(instance, 1500, 0)
     first = instance.broker("a").connection
@@ -347,14 +347,14 @@ def test_a_topic_without_a_route_is_named() -> None:
         run(sender(FakeInstance("a", topics=())).send(outgoing()))
 
 
-def test_a_topic_that_nobody_may_write_names_its_brokers() -> None:
+def test_a_topic_without_write_permission_names_its_brokers() -> None:
     instance = FakeInstance("a", "b")
     instance.perm = 4
     with pytest.raises(RouteMissing, match=r"no queue that may be written.*a, b"):
         run(sender(instance).send(outgoing()))
 
 
-def test_another_template_is_told_to_the_client() -> None:
+def test_another_template_is_passed_to_the_client() -> None:
     instance = FakeInstance("a")
     run(sender(instance).send(outgoing()))
     assert not instance.templates
@@ -363,7 +363,7 @@ def test_another_template_is_told_to_the_client() -> None:
     assert instance.templates == {"t": ("MINE", 8)}
 
 
-def test_a_newer_route_is_asked_for_when_the_known_one_leads_nowhere_else() -> None:
+def test_a_newer_route_is_requested_when_the_known_one_has_no_other_broker() -> None:
     instance = FakeInstance("a", "b")
     b = instance.brokers.pop("b:10911")
     run(instance.refresh_route("t"))
@@ -409,7 +409,7 @@ def test_a_timer_is_refused_for_a_broker_that_has_none() -> None:
     assert run(sender(instance).send(outgoing(TIMER_DELAY_SEC="3")))
 
 
-def test_a_timer_is_not_sent_to_a_broker_that_does_not_say_what_it_is() -> None:
+def test_a_timer_is_not_sent_to_a_broker_of_unknown_version() -> None:
     instance = FakeInstance("a")
     run(instance.refresh_route("t"))
     instance.is_silent = True
@@ -430,7 +430,7 @@ def test_a_timer_is_not_sent_to_a_broker_that_does_not_say_what_it_is() -> None:
         lambda send: send.publish_queues("t", 20),
     ],
 )
-def test_the_time_holds_for_the_search_for_a_route_too(
+def test_the_timeout_holds_for_the_search_for_a_route_too(
     work: Callable[[Sender], Coroutine[Any, Any, object]],
 ) -> None:
     instance = FakeInstance("a")
@@ -462,7 +462,7 @@ def test_an_inner_batch_has_one_id() -> None:
     assert run(sender(instance).send(batch)).message_id == "WHOLE"
 
 
-def test_an_answer_that_does_not_say_where_is_no_receipt() -> None:
+def test_an_answer_without_offsets_is_no_receipt() -> None:
     instance = FakeInstance("a")
     instance.broker("a").fields = {"queueOffset": "far"}
     error = run(failing(lambda send: send.send(outgoing()), sender(instance)))
@@ -470,7 +470,7 @@ def test_an_answer_that_does_not_say_where_is_no_receipt() -> None:
 
 
 @pytest.mark.proves("client.producer.back-pressure")
-def test_too_much_under_way_is_refused_after_the_time_is_over() -> None:
+def test_too_many_sends_under_way_are_refused_after_the_timeout() -> None:
     instance = FakeInstance("a")
     instance.broker("a").script = deque([None])
 

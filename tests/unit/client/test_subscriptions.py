@@ -9,7 +9,7 @@ from contrail.client.subscriptions import Sql92, Subscriptions
 from contrail.errors import ClientError, ConfigError
 
 
-def test_a_group_that_shares_is_subscribed_to_its_own_retries() -> None:
+def test_a_clustering_group_is_subscribed_to_its_retry_topic() -> None:
     shared = Subscriptions("g", with_retries=True)
     shared.put("orders", "a || b", 5)
     assert sorted(shared.topics()) == ["%RETRY%g", "orders"]
@@ -25,7 +25,7 @@ def test_a_changed_subscription_is_newer_even_when_the_clock_stands_still() -> N
     assert subscriptions.all()[0].expression_type == "SQL92"
 
 
-def test_what_cannot_be_subscribed_is_refused() -> None:
+def test_invalid_subscriptions_are_refused() -> None:
     subscriptions = Subscriptions("g", with_retries=True)
     with pytest.raises(ConfigError, match="names no tag"):
         subscriptions.put("orders", "||", 0)

@@ -137,7 +137,7 @@ def test_there_are_no_hooks_unless_a_provider_is_set(monkeypatch: pytest.MonkeyP
     assert telemetry_hooks(False, group="g", client_id="c") == Telemetry()
 
 
-def test_asking_for_it_where_it_is_not_installed_says_what_to_install(
+def test_telemetry_without_the_api_installed_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(telemetry, "find_spec", lambda name: None)

@@ -1,4 +1,4 @@
-"""Traces of producers and consumers: what is collected, what is sent, and what is left out."""
+"""Traces of producers and consumers: which are collected, sent and left out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Sent:
 
 
 class Collected:
-    """A dispatcher that only keeps what it is given."""
+    """A dispatcher that only keeps the traces."""
 
     topic = "RMQ_SYS_TRACE_TOPIC"
 
@@ -114,7 +114,7 @@ def produced(outgoing: Outgoing, given: SendReceipt | None, error: Exception | N
     return collected.traces
 
 
-def test_a_send_is_traced_with_what_the_broker_answered() -> None:
+def test_a_send_is_traced_with_the_brokers_answer() -> None:
     outgoing = Outgoing("orders", b"12345", {"TAGS": "paid", "KEYS": "k1 k2", "DELAY": "3"})
     assert produced(outgoing, receipt()) == [
         PubTrace(
@@ -134,13 +134,13 @@ def test_a_send_is_traced_with_what_the_broker_answered() -> None:
     ]
 
 
-def test_what_was_not_quite_stored_is_traced_as_a_failure() -> None:
+def test_a_receipt_below_send_ok_is_traced_as_a_failure() -> None:
     given = SendReceipt(SendStatus.FLUSH_DISK_TIMEOUT, "ID", QUEUE, 7)
     (trace,) = produced(Outgoing("orders", b"1", {}), given)
     assert not trace.success
 
 
-def test_no_answer_a_broker_that_wants_none_and_traces_themselves_leave_no_trace() -> None:
+def test_no_answer_trace_off_and_trace_messages_leave_no_trace() -> None:
     plain = Outgoing("orders", b"1", {})
     assert produced(plain, None, SendFailed("x", topic="orders")) == []
     assert produced(plain, None) == []
@@ -234,7 +234,7 @@ def test_traces_of_one_topic_share_a_message_that_is_found_by_all_their_keys() -
     assert [trace.message_id for trace in sent.traces()] == ["id-1", "id-3", "id-2"]
 
 
-def test_the_task_sends_without_being_asked() -> None:
+def test_the_task_sends_by_the_interval() -> None:
     sent = Sent()
 
     async def main() -> None:
@@ -271,7 +271,9 @@ def test_traces_without_room_are_dropped_counted_and_logged(
     ]
 
 
-def test_a_trace_topic_that_fails_is_logged_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_trace_topic_is_logged_and_later_traces_are_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def main() -> None:
         dispatcher = TraceDispatcher(Sent(fails=True))
         dispatcher.append("orders", pub(1))
@@ -283,7 +285,7 @@ def test_a_trace_topic_that_fails_is_logged_and_goes_on(caplog: pytest.LogCaptur
     assert "were not sent: no broker" in caplog.text
 
 
-def test_bodies_and_keys_stay_within_their_bounds_and_nothing_is_left_out() -> None:
+def test_bodies_and_keys_stay_within_their_bounds_and_no_trace_is_left_out() -> None:
     long_keys = [pub(number, keys=f"same {number}" + "k" * 5000) for number in range(10)]
     many = [pub(number, tags="t" * 5000) for number in range(100)]
     for traces in (long_keys, many, [pub(number) for number in range(1000)]):
@@ -297,12 +299,12 @@ def test_bodies_and_keys_stay_within_their_bounds_and_nothing_is_left_out() -> N
             assert set(batch.keys) == expected
 
 
-def test_one_trace_that_is_too_large_by_itself_is_sent_alone() -> None:
+def test_one_trace_above_the_bound_is_sent_alone() -> None:
     huge = pub(1, tags="t" * 200_000)
     assert len(list(batch_traces([pub(0), huge, pub(2)]))) == 3
 
 
-def test_groups_of_traces_are_named_as_apaches_and_differ() -> None:
+def test_trace_producer_groups_are_named_as_apaches_and_differ() -> None:
     first, second = trace_group("shop", "PRODUCER"), trace_group("shop", "PRODUCER")
     assert first.startswith("_INNER_TRACE_PRODUCER-shop-PRODUCER-")
     assert first != second

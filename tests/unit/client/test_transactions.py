@@ -1,4 +1,4 @@
-"""Transactions: what is sent, what runs when, and what brokers are answered."""
+"""Transactions: messages sent, the order of calls, and answers to checks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OFFSET_MESSAGE_ID = encode_offset_message_id(pack_host("127.0.0.1", 10911), 4096
 
 
 class FakeInstance:
-    """Keeps what would go to brokers."""
+    """Keeps the requests that would go to brokers."""
 
     def __init__(self) -> None:
         self.caller = self
@@ -91,7 +91,7 @@ class FakeInstance:
 
 
 class FakeSender:
-    """Stores everything, or answers as it is told."""
+    """Stores every message, or answers by its script."""
 
     def __init__(self) -> None:
         self.sent: list[Outgoing] = []
@@ -110,7 +110,7 @@ class FakeSender:
 
 
 class Listener:
-    """Ends every transaction alike, and says so when asked."""
+    """Ends every transaction alike, and answers checks with the same."""
 
     def __init__(self, executed: object = COMMIT, checked: object = COMMIT) -> None:
         self._executed = executed
@@ -174,7 +174,7 @@ class World:
         self.traced.append((topic, properties["UNIQ_KEY"], told["state"], told["from_check"]))
 
     async def asked(self, unique_id: str = "id-1") -> None:
-        """A broker asks, and the answer is there."""
+        """A broker checks; returns once the answer is sent."""
         self.transactions.check(_check(unique_id))
         await asyncio.gather(*self.instance.tasks)
 
@@ -204,7 +204,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.mark.parametrize("kind", [Listener, AsyncListener])
 @pytest.mark.parametrize("state", [COMMIT, ROLLBACK, UNKNOWN])
-def test_what_the_listener_says_is_what_the_broker_is_told(
+def test_the_listeners_decision_is_sent_to_the_broker(
     kind: type[Listener], state: TransactionState
 ) -> None:
     async def scenario() -> None:
@@ -250,7 +250,7 @@ def test_plain_listeners_do_not_run_on_the_loop_and_async_ones_do() -> None:
 
 
 @pytest.mark.parametrize("executed", [None, RuntimeError("no disk"), "COMMIT"])
-def test_a_listener_that_fails_or_says_nothing_leaves_it_to_the_check(executed: object) -> None:
+def test_a_listener_that_fails_or_returns_none_leaves_it_to_the_check(executed: object) -> None:
     async def scenario() -> None:
         world = World(Listener(executed=executed, checked=ROLLBACK))
         found = await world.transactions.send_in_transaction(MESSAGE)
@@ -266,7 +266,7 @@ def test_a_listener_that_fails_or_says_nothing_leaves_it_to_the_check(executed: 
 
 
 @pytest.mark.parametrize("status", [one for one in SendStatus if one is not SendStatus.SEND_OK])
-def test_a_half_message_that_is_not_safe_is_rolled_back_and_nothing_runs(
+def test_a_half_message_that_is_not_safe_is_rolled_back_and_no_listener_runs(
     status: SendStatus,
 ) -> None:
     async def scenario() -> None:
@@ -284,7 +284,7 @@ def test_a_half_message_that_is_not_safe_is_rolled_back_and_nothing_runs(
     run(scenario)
 
 
-def test_a_send_that_fails_runs_nothing_and_a_check_of_it_rolls_back() -> None:
+def test_a_failed_half_message_runs_no_listener_and_its_check_rolls_back() -> None:
     async def scenario() -> None:
         listener = Listener(checked=COMMIT)
         world = World(listener)
@@ -299,7 +299,7 @@ def test_a_send_that_fails_runs_nothing_and_a_check_of_it_rolls_back() -> None:
     run(scenario)
 
 
-def test_without_a_listener_there_is_nobody_to_run() -> None:
+def test_without_a_listener_send_in_transaction_is_refused() -> None:
     async def scenario() -> None:
         world = World()
         with pytest.raises(ConfigError, match="'payers' has no transaction_listener"):
@@ -325,7 +325,7 @@ def test_a_delayed_message_cannot_be_part_of_a_transaction() -> None:
     run(scenario)
 
 
-def test_a_broker_that_cannot_be_told_will_ask_and_hear_the_same() -> None:
+def test_a_broker_that_missed_the_end_checks_and_gets_the_same_decision() -> None:
     async def scenario() -> None:
         listener = Listener(executed=COMMIT, checked=ROLLBACK)
         world = World(listener)
@@ -339,7 +339,7 @@ def test_a_broker_that_cannot_be_told_will_ask_and_hear_the_same() -> None:
     run(scenario)
 
 
-def test_a_check_is_answered_where_it_came_from_with_the_place_it_named() -> None:
+def test_a_check_is_answered_to_its_broker_with_the_offsets_it_named() -> None:
     async def scenario() -> None:
         world = World(Listener(checked=COMMIT))
         await world.asked("of-another-process")
@@ -363,7 +363,9 @@ def test_a_check_that_fails_answers_unknown(caplog: pytest.LogCaptureFixture) ->
     assert "the check of transaction other failed" in caplog.text
 
 
-def test_nobody_to_ask_gives_no_answer_and_a_hint(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_check_without_a_listener_gives_no_answer_and_a_hint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario() -> None:
         world = World()
         await world.asked("other")
@@ -397,7 +399,7 @@ def test_raising_in_the_body_rolls_back_and_goes_on() -> None:
     run(scenario)
 
 
-def test_an_explicit_word_counts_however_the_body_is_left() -> None:
+def test_an_explicit_decision_counts_however_the_body_is_left() -> None:
     world = World()
 
     async def decide_and_raise(word: str) -> None:
@@ -503,7 +505,7 @@ def test_a_check_while_the_body_runs_is_answered_unknown() -> None:
     run(scenario)
 
 
-def test_a_transactions_own_check_is_asked_before_the_producers() -> None:
+def test_a_transactions_own_check_is_called_before_the_producers() -> None:
     async def scenario() -> None:
         world = World(checker=Listener(checked=ROLLBACK).check)
         own = AsyncListener(checked=COMMIT)
@@ -512,7 +514,7 @@ def test_a_transactions_own_check_is_asked_before_the_producers() -> None:
         await world.asked()
         await world.asked("another")
         assert world.instance.fates[1:] == [(COMMIT, "true"), (ROLLBACK, "true")]
-        # What was found out is not looked for again.
+        # A checked result is remembered.
         await world.asked()
         assert len(own.calls) == 1
 
@@ -532,7 +534,7 @@ def test_a_message_with_a_sharding_key_goes_to_its_queue() -> None:
     run(scenario)
 
 
-def test_brokers_hear_of_the_group_once_it_has_something_to_be_asked_about() -> None:
+def test_brokers_get_a_heartbeat_of_the_group_with_its_first_half_message() -> None:
     async def scenario() -> None:
         world = World(Listener())
         assert world.instance.beat_count == 0
@@ -543,7 +545,7 @@ def test_brokers_hear_of_the_group_once_it_has_something_to_be_asked_about() -> 
     run(scenario)
 
 
-def test_a_client_that_closes_under_a_transaction_leaves_it_to_the_check() -> None:
+def test_a_client_that_closes_during_a_transaction_leaves_it_to_the_check() -> None:
     async def scenario() -> None:
         world = World()
         async with world.transactions.transaction(MESSAGE):

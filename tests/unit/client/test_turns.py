@@ -54,7 +54,7 @@ def test_threads_and_tasks_of_two_loops_are_never_inside_together() -> None:
 
 
 @pytest.mark.parametrize("is_given", [False, True])
-def test_who_is_cancelled_while_waiting_takes_no_turn(is_given: bool) -> None:
+def test_a_cancelled_wait_takes_no_turn(is_given: bool) -> None:
     async def main() -> None:
         turns = Turns("it")
         await turns.take()
@@ -72,7 +72,7 @@ def test_who_is_cancelled_while_waiting_takes_no_turn(is_given: bool) -> None:
     asyncio.run(main())
 
 
-def test_a_loop_is_not_kept_waiting_by_the_plain_form() -> None:
+def test_a_loop_is_not_blocked_by_the_plain_form() -> None:
     async def main() -> None:
         turns = Turns("the store x")
         turns.take_now()

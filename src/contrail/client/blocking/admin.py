@@ -11,7 +11,7 @@ from contrail.client.settings import DEFAULT_INSTANCE
 
 
 class Admin(AdminCalls):
-    """Asks and tells a cluster. Use it in ``with``, or ``start`` and ``close``."""
+    """Looks at a cluster and changes it. Use it in ``with``, or ``start`` and ``close``."""
 
     def __init__(
         self,

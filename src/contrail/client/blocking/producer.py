@@ -60,7 +60,7 @@ class Producer(ProducerCalls):
 
     @property
     def client_id(self) -> str:
-        """Who this process is to the brokers; known once started."""
+        """The client id that brokers know; set by ``start``."""
         return self._twin.client_id
 
     def send_async(
@@ -72,9 +72,9 @@ class Producer(ProducerCalls):
         selector_arg: object = None,
         timeout_ms: int | None = None,
     ) -> Future[SendReceipt]:
-        """Begin to send a message; the future has what ``send`` would return or raise.
+        """Begin to send a message; the future returns or raises as ``send`` does.
 
-        Tried again on the same broker, and only when it does not answer.
+        The send is retried on the same broker, and only when the broker does not answer.
         """
 
         async def begin() -> SendReceipt:
@@ -95,17 +95,17 @@ class Producer(ProducerCalls):
         """``with producer.transaction(message):`` the body is the local transaction.
 
         Raises:
-            MessageInvalid: the message breaks a rule; one is that it may not be delayed.
+            MessageInvalid: the message breaks a rule; it may not be delayed, among others.
         """
 
         async def begin() -> AsyncTransaction:
             return self._twin.transaction(message, check=check, timeout_ms=timeout_ms)
 
-        return Transaction(self, self._run(begin()))
+        return Transaction(self, self._run(begin))
 
 
 class Transaction:
-    """A transaction whose body is a ``with`` block; see ``contrail.aio`` for what decides it."""
+    """A transaction whose body is a ``with`` block; see ``contrail.aio`` for how it is decided."""
 
     def __init__(self, producer: Producer, twin: AsyncTransaction) -> None:
         self._producer = producer
@@ -117,17 +117,17 @@ class Transaction:
 
     @property
     def transaction_id(self) -> str:
-        """What the message has as ``message_id`` when it is checked, and when it is consumed."""
+        """The ``message_id`` that the listener's check and consumers see."""
         return self._twin.transaction_id
 
     @property
     def receipt(self) -> SendReceipt:
-        """What the broker said of the half message."""
+        """The broker's receipt of the half message."""
         return self._twin.receipt
 
     @property
     def state(self) -> TransactionState | None:
-        """What was decided, or None as long as it depends on how the body is left."""
+        """The decision, or None while it depends on how the body is left."""
         return self._twin.state
 
     def commit(self) -> None:
@@ -139,11 +139,11 @@ class Transaction:
         self._twin.rollback()
 
     def unknown(self) -> None:
-        """Leave it to the check."""
+        """Leave the decision to the check."""
         self._twin.unknown()
 
     def __enter__(self) -> Self:
-        self._producer._run(self._twin.__aenter__())
+        self._producer._run(self._twin.__aenter__)
         return self
 
     def __exit__(
@@ -152,4 +152,4 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._producer._run(self._twin.__aexit__(kind, error, traceback))
+        self._producer._run(self._twin.__aexit__, kind, error, traceback)

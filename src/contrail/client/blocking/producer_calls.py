@@ -31,25 +31,26 @@ class ProducerCalls(BlockingClient[_Twin]):
         selector_arg: object = None,
         timeout_ms: int | None = None,
     ) -> SendReceipt:
-        """Send a message and return what the broker said about it.
+        """Send a message and return the broker's receipt.
 
-        Tried again on another broker, twice unless set otherwise, when a broker does not answer or
-        cannot store it now; not when you chose the queue. ``timeout_ms`` holds for all of it.
+        The send is retried on another broker, twice by default, when a broker does not answer or
+        cannot store the message now; not when you chose the queue. ``timeout_ms`` covers all
+        attempts.
 
         Raises:
             MessageInvalid: the message breaks a rule; nothing was sent.
-            RouteMissing: no broker has the topic, and none may make it.
-            SendFailed: no attempt went through; ``SendTimedOut`` when it may be stored anyway.
-            BackPressure: too much was under way for all of the time.
+            RouteMissing: no broker has the topic, and none may create it.
+            SendFailed: no attempt went through; ``SendTimedOut`` when the message may be stored
+                anyway.
+            BackPressure: no room for another send within ``timeout_ms``.
         """
         return self._run(
-            self._twin.send(
-                message,
-                queue=queue,
-                selector=selector,
-                selector_arg=selector_arg,
-                timeout_ms=timeout_ms,
-            )
+            self._twin.send,
+            message,
+            queue=queue,
+            selector=selector,
+            selector_arg=selector_arg,
+            timeout_ms=timeout_ms,
         )
 
     def send_oneway(
@@ -61,22 +62,21 @@ class ProducerCalls(BlockingClient[_Twin]):
         selector_arg: object = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Hand a message to the network; nobody says whether it was stored, nothing is retried.
+        """Send a message one-way: without an answer from the broker, and without retries.
 
         Raises:
             MessageInvalid: the message breaks a rule; nothing was sent.
-            RouteMissing: no broker has the topic, and none may make it.
+            RouteMissing: no broker has the topic, and none may create it.
             SendFailed: the broker cannot be reached.
-            BackPressure: the broker did not take what was sent before, for all of the time.
+            BackPressure: earlier bytes were not taken by the broker within ``timeout_ms``.
         """
         return self._run(
-            self._twin.send_oneway(
-                message,
-                queue=queue,
-                selector=selector,
-                selector_arg=selector_arg,
-                timeout_ms=timeout_ms,
-            )
+            self._twin.send_oneway,
+            message,
+            queue=queue,
+            selector=selector,
+            selector_arg=selector_arg,
+            timeout_ms=timeout_ms,
         )
 
     def send_batch(
@@ -95,7 +95,7 @@ class ProducerCalls(BlockingClient[_Twin]):
                 ``send_many`` takes any number.
             SendFailed: none of them was sent.
         """
-        return self._run(self._twin.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
+        return self._run(self._twin.send_batch, messages, queue=queue, timeout_ms=timeout_ms)
 
     def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> SentMany:
         """Send any number of messages of any topics in as few batches as they fit, in order.
@@ -105,30 +105,30 @@ class ProducerCalls(BlockingClient[_Twin]):
 
         Raises:
             MessageInvalid: a message breaks a rule; nothing was sent.
-            RouteMissing: no broker has a topic, and none may make it.
-            SendFailed: a batch was not sent; the message says how many were, before it.
+            RouteMissing: no broker has a topic, and none may create it.
+            SendFailed: a batch was not sent; the error says how many batches were sent before it.
         """
-        return self._run(self._twin.send_many(messages, timeout_ms=timeout_ms))
+        return self._run(self._twin.send_many, messages, timeout_ms=timeout_ms)
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic may be sent to.
 
         Raises:
-            RouteMissing: there is none.
+            RouteMissing: the topic has no route.
         """
-        return self._run(self._twin.publish_queues(topic))
+        return self._run(self._twin.publish_queues, topic)
 
     def send_in_transaction(
         self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
     ) -> TransactionReceipt:
-        """Send a half message, let the ``transaction_listener`` do its part, commit or roll back.
+        """Send a half message, run the ``transaction_listener``, then commit or roll back.
 
         Raises:
             ConfigError: the producer has no listener.
-            MessageInvalid: the message breaks a rule; one is that it may not be delayed.
+            MessageInvalid: the message breaks a rule; it may not be delayed, among others.
             SendFailed: the half message was not stored; the listener did not run.
         """
-        return self._run(self._twin.send_in_transaction(message, arg, timeout_ms=timeout_ms))
+        return self._run(self._twin.send_in_transaction, message, arg, timeout_ms=timeout_ms)
 
     def request(
         self,
@@ -139,21 +139,20 @@ class ProducerCalls(BlockingClient[_Twin]):
         selector_arg: object = None,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> Reply:
-        """Send a message and return the reply of whoever consumes it.
+        """Send a message and return the reply of the consumer that gets it.
 
         Raises:
-            NoReply: none came in time.
-            MessageUnreadable: it came, and cannot be decompressed.
+            NoReply: no reply came in time.
+            MessageUnreadable: the reply came, and cannot be decompressed.
             SendFailed: the request itself was not sent.
         """
         return self._run(
-            self._twin.request(
-                message,
-                queue=queue,
-                selector=selector,
-                selector_arg=selector_arg,
-                timeout_ms=timeout_ms,
-            )
+            self._twin.request,
+            message,
+            queue=queue,
+            selector=selector,
+            selector_arg=selector_arg,
+            timeout_ms=timeout_ms,
         )
 
     def reply(
@@ -170,12 +169,16 @@ class ProducerCalls(BlockingClient[_Twin]):
 
         Raises:
             MessageInvalid: the message is no request.
-            SendFailed: the reply did not reach the client that asked.
+            SendFailed: the reply did not reach the requesting client.
         """
         return self._run(
-            self._twin.reply(
-                request, body, tags=tags, keys=keys, properties=properties, timeout_ms=timeout_ms
-            )
+            self._twin.reply,
+            request,
+            body,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            timeout_ms=timeout_ms,
         )
 
     def recall(
@@ -185,10 +188,10 @@ class ProducerCalls(BlockingClient[_Twin]):
         *,
         timeout_ms: int | None = None,
     ) -> str:
-        """Take back a message with ``deliver_at`` or ``delay`` before its time; the message's id.
+        """Take back a message with ``deliver_at`` or ``delay`` before its time; returns its id.
 
         Raises:
-            MessageInvalid: there is no handle, or it is not one of the topic.
-            BrokerRefused: too late, or the broker recalls nothing; the message tells.
+            MessageInvalid: there is no handle, or it belongs to another topic.
+            BrokerRefused: too late, or the broker does not recall; the message says which.
         """
-        return self._run(self._twin.recall(receipt_or_topic, handle, timeout_ms=timeout_ms))
+        return self._run(self._twin.recall, receipt_or_topic, handle, timeout_ms=timeout_ms)

@@ -13,7 +13,7 @@ from contrail.client.pull_consumer import PullConsumer as AsyncPullConsumer
 
 
 class PullConsumer(PullConsumerCalls):
-    """A consumer that is asked. Use it in ``with``, or ``start`` and ``close``."""
+    """A consumer whose program polls. Use it in ``with``, or ``start`` and ``close``."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class PullConsumer(PullConsumerCalls):
 
     @property
     def client_id(self) -> str:
-        """Who this process is to the brokers; known once started."""
+        """The client id that brokers know; set by ``start``."""
         return self._twin.client_id
 
     def assignment(self) -> list[MessageQueue]:
@@ -40,4 +40,4 @@ class PullConsumer(PullConsumerCalls):
         async def ask() -> list[MessageQueue]:
             return self._twin.assignment()
 
-        return self._run(ask())
+        return self._run(ask)

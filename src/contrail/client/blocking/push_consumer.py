@@ -25,28 +25,28 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ConsumedMessage(AsyncConsumedMessage):
-    """What handlers get. What is said first counts: afterwards the message is out of hand.
+    """A message for a handler. The first of ``ack``, ``later`` and ``dead_letter`` counts.
 
-    A handler that says nothing acknowledges by returning and asks for a retry by raising.
+    A handler that calls none acknowledges by returning and asks for a retry by raising.
     """
 
     __slots__ = ()
 
     def ack(self) -> None:  # type: ignore[override]
-        """Done: it does not come again. Does nothing when it was settled before."""
-        background_loop().run(super().ack())
+        """Acknowledge: the message does not come again. Does nothing on a settled message."""
+        background_loop().run(super().ack)
 
     def later(self, delay: int | float | timedelta | None = None) -> None:  # type: ignore[override]
-        """Let it come again: an ``int`` is a delay level (1 to 18), a ``float`` seconds.
+        """Let the message come again: an ``int`` is a delay level (1 to 18), a ``float`` seconds.
 
         Raises:
             ConfigError: no such delay.
         """
-        background_loop().run(super().later(delay))
+        background_loop().run(super().later, delay)
 
     def dead_letter(self) -> None:  # type: ignore[override]
-        """Give it up: it goes to the group's dead-letter topic."""
-        background_loop().run(super().dead_letter())
+        """Give the message up: it goes to the group's dead-letter topic."""
+        background_loop().run(super().dead_letter)
 
     def reply(self, body: bytes) -> SendReceipt:  # type: ignore[override]
         """Answer a request-reply call.
@@ -54,11 +54,11 @@ class ConsumedMessage(AsyncConsumedMessage):
         Raises:
             ClientError: the message is no request, or the answer could not be sent.
         """
-        return background_loop().run(super().reply(body))
+        return background_loop().run(super().reply, body)
 
 
 def _blocking(message: AsyncConsumedMessage) -> ConsumedMessage:
-    """The same object; only what its methods do to the caller is another thing."""
+    """The same object, with methods that block the caller."""
     message.__class__ = ConsumedMessage
     assert isinstance(message, ConsumedMessage)
     return message
@@ -103,12 +103,12 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
 
     @property
     def client_id(self) -> str:
-        """Who this process is to the brokers; known once opened."""
+        """The client id that brokers know; set by ``start``."""
         return self._twin.client_id
 
     def __enter__(self) -> PushConsumer:
         self._background.open_clients.add(self._twin)
-        self._run(self._twin.__aenter__())
+        self._run(self._twin.__aenter__)
         return self
 
     def __exit__(
@@ -118,7 +118,7 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         traceback: TracebackType | None,
     ) -> None:
         if not self._background.is_gone:
-            self._run(self._twin._leave(threading.current_thread(), error))
+            self._run(self._twin._leave, threading.current_thread(), error)
             self._background.open_clients.discard(self._twin)
 
     def close(self) -> None:
@@ -130,33 +130,33 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         parent's.
         """
         if not self._background.is_gone:
-            self._run(self._twin._close_by(threading.current_thread()))
+            self._run(self._twin._close_by, threading.current_thread())
             self._background.open_clients.discard(self._twin)
 
     def run(self) -> None:
-        """Consume until somebody calls ``close``, or this is interrupted."""
+        """Consume until another thread calls ``close``, or this call is interrupted."""
         self.start()
         try:
-            self._run(self._twin.run())
+            self._run(self._twin.run)
         finally:
             self.close()
 
-    # What to consume, and how.
+    # Subscriptions and handlers.
 
     def subscribe(self, topic: str, expression: str | Sql92 | None = "*") -> None:
         """Consume a topic: all of it, by tags (``"paid || refunded"``) or by ``Sql92``.
 
-        A topic without a route is no error: it is consumed once somebody has created it.
+        A topic without a route is no error: it is consumed once it is created.
 
         Raises:
-            ConfigError: the expression is none.
+            ConfigError: the expression is invalid.
             BrokerRefused: a broker cannot answer the ``Sql92`` expression.
         """
-        self._run(self._twin.subscribe(topic, expression))
+        self._run(self._twin.subscribe, topic, expression)
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop consuming a topic; what is being handled is finished."""
-        self._run(self._twin.unsubscribe(topic))
+        """Stop consuming a topic; messages in handlers are finished."""
+        self._run(self._twin.unsubscribe, topic)
 
     def on_message(self, function: F) -> F:
         """Handle messages one by one: ``def`` in threads, ``async def`` on the client's loop."""
@@ -176,7 +176,7 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
             self._background.thread_pool_clients.add(self._twin)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Stop pulling these queues, or all of them; what is held already is still handled."""
+        """Stop pulling these queues, or all of them; messages already pulled are still handled."""
         self._on_loop(self._twin.pause, *queues)
 
     def resume(self, *queues: MessageQueue) -> None:
@@ -187,7 +187,7 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         return bool(self._on_loop(self._twin.is_paused, queue))
 
     def assigned_queues(self) -> list[MessageQueue]:
-        """The queues that are this member's at the moment."""
+        """The queues that this member has now."""
         queues: list[MessageQueue] = self._on_loop(self._twin.assigned_queues)
         return queues
 
@@ -195,7 +195,7 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         async def call() -> Any:
             return function(*given)
 
-        return self._run(call())
+        return self._run(call)
 
     # The loop.
 
@@ -203,7 +203,7 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         """Messages, one by one.
 
         Raises:
-            ClientError: a handler gets the messages, or nothing is subscribed.
+            ClientError: a handler gets the messages, or no topic is subscribed.
         """
         stream = self._on_loop(self._twin._begin_loop, threading.current_thread())
         return _Messages(stream, self._background)
@@ -222,13 +222,13 @@ class _Messages(Iterator[ConsumedMessage]):
 
     def __next__(self) -> ConsumedMessage:
         try:
-            return _blocking(self._background.run(self._stream.__anext__()))
+            return _blocking(self._background.run(self._stream.__anext__))
         except StopAsyncIteration:
             raise StopIteration from None
         except BaseException as error:
-            # Interrupted: a message that came at that moment has been seen by nobody.
+            # Interrupted: the program has not seen a message that came at that moment.
             if not self._background.is_gone:
-                self._background.run(self._stream.finish(error))
+                self._background.run(self._stream.finish, error)
             raise
 
 

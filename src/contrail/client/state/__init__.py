@@ -1,1 +1,1 @@
-"""What the client decides without I/O: routes, queue choice, allocation, flow, retries."""
+"""The client's decisions, without I/O: routes, queue choice, allocation, flow, retries."""

@@ -1,7 +1,7 @@
-"""Which of a topic's queues are a member's own: RocketMQ's six strategies, answer for answer.
+"""Allocates a topic's queues to a group's members: RocketMQ's six strategies.
 
-Every member of a group, in whatever language, computes its share by itself from the same two
-sorted lists. A queue is read twice, or by nobody, unless all of them compute the same.
+Every member of a group, in whatever language, computes its share from the same two sorted lists.
+Unless all compute the same, a queue is read twice, or by no member.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AllocationStrategy(Protocol):
         """The queues of ``client_id``; none for a client that is not in ``client_ids``.
 
         Raises:
-            ClientError: there is nothing, or nobody, to share.
+            ClientError: a list is empty.
         """
         ...
 
@@ -57,7 +57,7 @@ def sorted_client_ids(client_ids: Iterable[str]) -> list[str]:
 
 
 class _Part(NamedTuple):
-    """A member, and what it has a part of."""
+    """A member, and the queues and members it shares with."""
 
     group: str
     client_id: str
@@ -70,7 +70,7 @@ class _Part(NamedTuple):
 
 
 class _Sharing(ABC):
-    """A strategy whose members share all queues; ``_share`` is asked of those who take part."""
+    """A strategy whose members share all queues; ``_share`` is called for those that take part."""
 
     def allocate(
         self,
@@ -90,7 +90,7 @@ class _Sharing(ABC):
 
 
 class Averagely(_Sharing):
-    """Each member a run of neighbouring queues; the first ones get one more."""
+    """Each member gets a run of neighbouring queues; the first members get one queue more."""
 
     name = "AVG"
 
@@ -111,7 +111,7 @@ class AveragelyByCircle(_Sharing):
 
 
 class ConsistentHash(_Sharing):
-    """Members on a hash ring: one that joins or leaves moves few queues."""
+    """Members on a hash ring: a member that joins or leaves moves few queues."""
 
     name = "CONSISTENT_HASH"
 
@@ -150,9 +150,9 @@ class ByMachineRoom(_Sharing):
 
 
 class MachineRoomNearby(_Sharing):
-    """Queues go to members in their own machine room; those of a room without members to all.
+    """Queues go to members in their own machine room; queues of a room without members go to all.
 
-    ``queue_room`` and ``client_room`` say where a queue's broker and a client id are.
+    ``queue_room`` and ``client_room`` return the room of a queue's broker and of a client id.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class MachineRoomNearby(_Sharing):
 
 
 class ByConfig:
-    """The queues given, whoever else is there: the members share by hand."""
+    """The given queues, whichever members there are: the queues are shared by hand."""
 
     name = "CONFIG"
 
@@ -212,7 +212,7 @@ _NEED_MORE = {
 
 
 def strategy_named(name: str) -> AllocationStrategy:
-    """A strategy that needs nothing but its name.
+    """A strategy by its name, if it has no other arguments.
 
     Raises:
         ConfigError: no strategy has that name, or it needs more; the message says what to write.
@@ -228,7 +228,7 @@ def strategy_named(name: str) -> AllocationStrategy:
 
 
 def queue_text(queue: MessageQueue) -> str:
-    """A queue as Java prints it, which is what its place on the ring is taken from."""
+    """A queue as Java prints it: its position on the ring is the hash of this text."""
     topic, broker_name, queue_id = queue
     return f"MessageQueue [topic={topic}, brokerName={broker_name}, queueId={queue_id}]"
 

@@ -8,13 +8,13 @@ from hashlib import md5
 
 
 class HashRing:
-    """Clients at several places each on a ring; a key belongs to the next place at or after it."""
+    """A ring with several points for each client; a key belongs to the next point from it on."""
 
     def __init__(self, client_ids: Sequence[str], places_per_client: int) -> None:
         clients: dict[int, str] = {}
         seen: set[str] = set()
         for client_id in client_ids:
-            # A client that is named twice goes on counting where its places on the ring end.
+            # A client that is named twice gets further points, numbered after its first ones.
             taken = list(clients.values()).count(client_id) if client_id in seen else 0
             seen.add(client_id)
             for number in range(taken, taken + places_per_client):
@@ -23,7 +23,7 @@ class HashRing:
         self._places = sorted(clients)
 
     def client_for(self, key: str) -> str | None:
-        """Who owns ``key``; None when the ring is empty."""
+        """The client that owns ``key``; None when the ring is empty."""
         if not self._places:
             return None
         index = bisect_left(self._places, place(key))
@@ -31,6 +31,6 @@ class HashRing:
 
 
 def place(key: str) -> int:
-    """Where on the ring a key is: the first four bytes of its MD5."""
+    """A key's position on the ring: the first four bytes of its MD5."""
     digest = md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")

@@ -10,7 +10,7 @@ _WINDOW_MS = 60_000
 
 @dataclass(slots=True)
 class Counts:
-    """What happened to a topic's messages since the start."""
+    """Counters of a topic's messages since the start."""
 
     ok_count: int = 0
     failed_count: int = 0
@@ -25,7 +25,7 @@ class Counts:
 
 @dataclass(slots=True)
 class TopicFigures:
-    """Counters, and what they were at some moments of the last minute."""
+    """Counters, and their values at some moments of the last minute."""
 
     counts: Counts = field(default_factory=Counts)
     _moments: deque[tuple[int, Counts]] = field(default_factory=deque)

@@ -14,11 +14,11 @@ class FlowLimits:
 
     message_count_max: int = 1_000
     bytes_max: int = 100 << 20
-    # How far apart the first and the last may be; ordered queues have no gaps to bound.
+    # The widest span of offsets held; an ordered queue has no gaps, so its span is not bounded.
     span_max: int | None = 2_000
 
     def scaled(self, part: float) -> FlowLimits:
-        """The same, smaller."""
+        """These bounds times ``part``."""
         return FlowLimits(
             int(self.message_count_max * part),
             int(self.bytes_max * part),

@@ -1,4 +1,4 @@
-"""How far a group is behind, from what each broker said of its own queues."""
+"""A group's lag, from each broker's answer about its own queues."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def _queue_lag(queue: MessageQueue, entry: QueueProgress) -> QueueLag:
         queue=queue,
         broker_offset=entry.queue_offset_max,
         consumer_offset=entry.consumer_offset,
-        # A topic that was made anew may be shorter than its groups remember.
+        # A recreated topic may be shorter than its groups' offsets.
         lag=max(0, entry.queue_offset_max - entry.consumer_offset),
         last_timestamp_ms=entry.last_ms,
-        # Brokers that do not tell what was pulled say 0.
+        # Brokers that do not report pulled offsets answer 0.
         in_flight=max(0, entry.pulled_offset - entry.consumer_offset),
     )

@@ -1,7 +1,7 @@
-"""Which brokers are kept away from for a while, because they were slow or failed.
+"""Brokers to avoid for a while, because they were slow or failed.
 
-RocketMQ's rules (``sendLatencyFaultEnable``): how long a send took says how long its broker is
-avoided; one that failed counts as if it had taken ten seconds.
+RocketMQ's rules (``sendLatencyFaultEnable``): a send's duration decides how long its broker is
+avoided; a failed send counts as ten seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from contrail.client.state.queue_picking import QueuePicker
 from contrail.protocol.json_style import MessageQueue
 
-# Took at least so long -> is avoided for so long.
+# A send that took at least the first -> its broker is avoided for the second.
 AVOIDED_MS_BY_LATENCY_MS = (
     (15_000, 30_000),
     (5_000, 10_000),
@@ -33,7 +33,7 @@ class _Standing:
 
 
 def avoided_ms(latency_ms: int) -> int:
-    """How long a broker is avoided after a send that took so long."""
+    """How long a broker is avoided after a send of this duration."""
     for least_ms, duration_ms in AVOIDED_MS_BY_LATENCY_MS:
         if latency_ms >= least_ms:
             return duration_ms
@@ -41,7 +41,7 @@ def avoided_ms(latency_ms: int) -> int:
 
 
 class LatencyFaults:
-    """What is known of each broker."""
+    """The latency and the avoided time of each broker."""
 
     def __init__(self) -> None:
         self._brokers: dict[str, _Standing] = {}
@@ -54,7 +54,7 @@ class LatencyFaults:
         standing.latency_ms = latency_ms
         standing.is_reachable = reachable
         duration_ms = avoided_ms(FAILED_LATENCY_MS if failed else latency_ms)
-        # A quick answer does not end a time that has begun.
+        # A quick answer does not end an avoided time that has begun.
         if duration_ms and now_ms + duration_ms > standing.avoided_until_ms:
             standing.avoided_until_ms = now_ms + duration_ms
 
@@ -67,7 +67,7 @@ class LatencyFaults:
         return standing is None or standing.is_reachable
 
     def forget_all_but(self, broker_names: Collection[str]) -> None:
-        """Drop what is known of brokers that no route names any more."""
+        """Forget brokers that no route names any more."""
         for name in [name for name in self._brokers if name not in broker_names]:
             del self._brokers[name]
 

@@ -1,4 +1,4 @@
-"""What this process knows of its own transactions when a broker asks about one."""
+"""The transactions of this process, for the checks of brokers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CheckT = TypeVar("CheckT")
 
 
 class TransactionState(IntEnum):
-    """What is to become of a half message; the numbers are the protocol's."""
+    """The decision about a half message; the numbers are the protocol's."""
 
     UNKNOWN = 0
     COMMIT = 8
@@ -21,15 +21,16 @@ class TransactionState(IntEnum):
 class LocalTransactions(Generic[CheckT]):
     """The transactions that run here, and how the latest ones ended.
 
-    A broker asks when the word of the end was lost or has not come yet. What ended here is
-    answered from memory, so the same is said as the first time; what still runs is unknown.
+    A broker checks when the end of a transaction was lost or has not come yet. A transaction that
+    ended here is answered from memory, with the same decision as before; one that still runs is
+    unknown.
     """
 
     def __init__(self, remembered_count_max: int = REMEMBERED_COUNT_MAX) -> None:
         self._remembered_count_max = remembered_count_max
         self._running: set[str] = set()
         self._ended: dict[str, TransactionState] = {}
-        # How to find out about those that were left unknown.
+        # Check functions of transactions that were left unknown.
         self._checks: dict[str, CheckT] = {}
 
     def begin(self, transaction_id: str) -> None:
@@ -38,7 +39,7 @@ class LocalTransactions(Generic[CheckT]):
     def end(
         self, transaction_id: str, state: TransactionState, check: CheckT | None = None
     ) -> None:
-        """It no longer runs here; ``check`` is kept for what is left unknown."""
+        """The transaction ended; ``check`` is kept if it was left unknown."""
         self._running.discard(transaction_id)
         self._checks.pop(transaction_id, None)
         if state is not TransactionState.UNKNOWN:
@@ -49,7 +50,7 @@ class LocalTransactions(Generic[CheckT]):
             _forget_oldest(self._checks, self._remembered_count_max)
 
     def standing(self, transaction_id: str) -> TransactionState | None:
-        """What a broker is to be told, or None when somebody must be asked first."""
+        """The answer to a broker's check, or None when a check function must be called first."""
         if transaction_id in self._running:
             return TransactionState.UNKNOWN
         return self._ended.get(transaction_id)

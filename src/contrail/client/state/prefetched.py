@@ -1,4 +1,4 @@
-"""What a pull consumer has fetched ahead of its application, queue by queue."""
+"""The messages that a pull consumer has fetched ahead of its application, by queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contrail.protocol.json_style import MessageQueue
 
 
 class Held(Protocol):
-    """What is asked of a message."""
+    """The fields of a message that are used here."""
 
     queue_offset: int
     record_bytes: int
@@ -32,18 +32,18 @@ class PrefetchLimits:
 
 @dataclass(slots=True)
 class PrefetchedQueue(Generic[M]):
-    """One queue: what came, and where the next pull starts (None until that is known)."""
+    """One queue: fetched messages, and the offset of the next pull (None until known)."""
 
     messages: deque[M] = field(default_factory=deque)
     next_queue_offset: int | None = None
     cached_bytes: int = 0
     is_paused: bool = False
-    # Whom the last answer told to ask next.
+    # The broker id that the last answer suggests for the next pull.
     broker_id: int = 0
 
     @property
     def consumer_offset(self) -> int | None:
-        """The first place that was not handed out yet, and so what to commit."""
+        """The first queue offset that was not handed out yet: the offset to commit."""
         return self.messages[0].queue_offset if self.messages else self.next_queue_offset
 
     @property
@@ -94,12 +94,12 @@ class Prefetched(Generic[M]):
         self._turns.remove(queue)
 
     def arrived(self, queue: MessageQueue, messages: Collection[M], next_queue_offset: int) -> None:
-        """A pull was answered: these came, and the next one starts there."""
+        """A pull was answered: add its messages, and set the offset of the next pull."""
         self.queues[queue].arrived(messages, next_queue_offset)
         self._total_count += len(messages)
 
     def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Forget what is held of a queue; the next pull starts there."""
+        """Forget a queue's held messages; the next pull starts at the given offset."""
         held = self.queues[queue]
         self._total_count -= len(held.messages)
         held.seek(queue_offset)
@@ -109,13 +109,13 @@ class Prefetched(Generic[M]):
             self.queues[queue].is_paused = is_paused
 
     def may_pull(self, queue: MessageQueue) -> bool:
-        """Whether more of this queue is wanted now."""
+        """Whether to fetch more of this queue now."""
         held = self.queues[queue]
         is_full = self._total_count > self._limits.total_count_max
         return not held.is_paused and not is_full and held.has_room(self._limits)
 
     def take(self, count_max: int) -> list[M]:
-        """At most so many messages, of the queues whose turn it is; each queue's in order."""
+        """At most ``count_max`` messages, from the queues in turn; each queue's in order."""
         taken: list[M] = []
         for _ in range(len(self._turns)):
             held = self.queues[self._turns[0]]
@@ -128,6 +128,6 @@ class Prefetched(Generic[M]):
         return taken
 
     def consumer_offsets(self) -> dict[MessageQueue, int]:
-        """What to commit, of the queues where something is known."""
+        """The offsets to commit, of queues whose offset is known."""
         known = ((queue, held.consumer_offset) for queue, held in self.queues.items())
         return {queue: place for queue, place in known if place is not None}

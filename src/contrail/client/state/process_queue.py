@@ -1,6 +1,6 @@
-"""What a consumer holds of one queue: messages it pulled and that are not settled yet.
+"""The messages of one queue that a consumer pulled and that are not settled yet.
 
-A queue's progress is its lowest message that is not settled: all below it need not come again.
+A queue's progress is the offset of its lowest message that is not settled.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 LOCK_EXPIRES_MS = 30_000
-"""A lock that was not renewed for so long may be somebody else's by now."""
+"""After this long without renewal another member may have the lock."""
 BROKER_EXPIRES_MS = 60_000
-"""So long a broker keeps a lock that tells nothing of clients that are gone."""
+"""How long a broker keeps the lock of a disconnected client."""
 
 
 class Held(Protocol):
-    """What is asked of a message."""
+    """The fields of a message that are used here."""
 
     queue_offset: int
     record_bytes: int
@@ -27,7 +27,7 @@ M = TypeVar("M", bound=Held)
 
 
 class ProcessQueue(Generic[M]):
-    """One assignment of one queue to this consumer; a new one is made when it comes back."""
+    """One assignment of one queue to this consumer; a queue that comes back gets a new one."""
 
     __slots__ = (
         "_in_hand",
@@ -48,7 +48,7 @@ class ProcessQueue(Generic[M]):
 
     def __init__(self, next_queue_offset: int) -> None:
         self._in_hand: dict[int, M] = {}
-        # In the order of arrival; whoever is settled out of turn is skipped later.
+        # In the order of arrival; a message settled out of order is skipped later.
         self._order: deque[int] = deque()
         self.cached_bytes = 0
         self.next_queue_offset = next_queue_offset
@@ -56,7 +56,8 @@ class ProcessQueue(Generic[M]):
         self.has_pulled = False
         self.is_dropped = False
         self.is_locked = False
-        # When its lock was asked for last, and until when that is good; which grant it is, if told.
+        # When its lock was last requested, until when it is valid, and its grant, if the broker
+        # sends one.
         self.locked_ms = 0
         self.locked_until_ms = 0
         self.grant = 0
@@ -68,7 +69,7 @@ class ProcessQueue(Generic[M]):
         return len(self._in_hand)
 
     def pulled(self, messages: Iterable[M], next_queue_offset: int) -> None:
-        """A pull was answered: these came, and the next one starts there."""
+        """A pull was answered: add its messages, and set the offset of the next pull."""
         in_hand, order = self._in_hand, self._order
         for message in messages:
             queue_offset = message.queue_offset
@@ -105,7 +106,7 @@ class ProcessQueue(Generic[M]):
 
     @property
     def consumer_offset(self) -> int | None:
-        """What to commit: None until something is known."""
+        """The offset to commit: None until known."""
         if not self.has_pulled:
             return None
         lowest = self.lowest
@@ -125,14 +126,14 @@ class ProcessQueue(Generic[M]):
     # Locks of ordered queues.
 
     def lock(self, asked_ms: int, lasts_ms: int = LOCK_EXPIRES_MS, grant: int = 0) -> None:
-        """It is ours from when that was asked, which is before the broker granted it."""
+        """The lock is held, counted from its request, which is before the broker's grant."""
         self.is_locked = True
         self.locked_ms = asked_ms
         self.locked_until_ms = asked_ms + lasts_ms
         self.grant = grant
 
     def renew(self, *, asked_ms: int, answered_ms: int, lasts_ms: int, grant: int) -> bool:
-        """The broker says that it is ours; False when somebody else may have had it meanwhile."""
+        """The lock is renewed; False when another member may have had it meanwhile."""
         if self.grant and grant:
             was_ours = grant == self.grant
         elif not grant and lasts_ms >= LOCK_EXPIRES_MS:

@@ -1,4 +1,4 @@
-"""How far a consumer is in each queue, and what of that is not stored yet."""
+"""A consumer's offset in each queue, and which of them are not stored yet."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Progress:
         self._frozen.add(queue)
 
     def moved(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Reading goes on elsewhere; what the store has now is not known any more."""
+        """Reading goes on at another offset; the stored offset counts as unknown."""
         if queue in self._current and queue not in self._frozen:
             self._current[queue] = consumer_offset
         self._stored.pop(queue, None)
 
     def stored(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """This is what the store has: it counts from now on."""
+        """Take the stored offset as the current one."""
         self._stored[queue] = consumer_offset
         if queue not in self._frozen:
             self._current[queue] = consumer_offset
 
     def written(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """This was written; what was consumed meanwhile stays to be written."""
+        """This offset was written; a later one stays to be written."""
         self._stored[queue] = consumer_offset
 
     def remove(self, queue: MessageQueue) -> None:
@@ -53,12 +53,12 @@ class Progress:
         self._frozen.discard(queue)
 
     def forget(self, queue: MessageQueue) -> None:
-        """Write nothing more of a queue that somebody else may have, but an operator's reset."""
+        """Write no offset but an operator's reset for a queue that another member may have."""
         if queue not in self._frozen:
             self.remove(queue)
 
     def changed(self, queues: Collection[MessageQueue] | None) -> dict[MessageQueue, int]:
-        """What is to be written, of these queues or of all."""
+        """The offsets to write, of these queues or of all."""
         return {
             queue: consumer_offset
             for queue, consumer_offset in self._current.items()

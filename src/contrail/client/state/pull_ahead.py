@@ -1,8 +1,8 @@
-"""Which stretches of a queue to ask for next, when many questions are on their way at once.
+"""Plans which ranges of a queue to pull next, with many pulls outstanding at once.
 
-Queue offsets are dense, so that the place after next is known before the next one is answered.
-Brokers answer with fewer messages than were asked for whenever bytes or counts run out: what is
-missing is asked for again, and what comes after it is held until then.
+Queue offsets are dense, so the range of a pull is known before the pull before it is answered.
+Brokers answer with fewer messages than requested whenever a limit of bytes or counts is reached:
+the missing ones are pulled again, and messages after them are held until then.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Generic, NamedTuple, TypeVar, cast
 
 P = TypeVar("P")
 
-# After so many whole answers in a row a longer stretch is tried again; twice as many after each
-# try that was answered with less, for brokers may have a limit of their own.
+# After this many whole answers in a row a longer range is tried again; after twice as many with
+# each try that was answered with less, for brokers may have a limit of their own.
 _WHOLE_ANSWERS_BEFORE_GROWTH = 16
 _WHOLE_ANSWERS_BEFORE_GROWTH_MAX = 256
-# The longest of so many answers tells how much a broker gives at once.
+# The longest of this many answers shows how much a broker sends in one answer.
 _RECENT_ANSWERS = 16
 
 
 class Ask(NamedTuple):
-    """A stretch of a queue to pull: its first offset, the one after its last, messages at most."""
+    """A range of a queue to pull: its first offset, its end, and the most messages."""
 
     queue_offset: int
     queue_offset_end: int
@@ -31,7 +31,7 @@ class Ask(NamedTuple):
 
 
 class Stretch(NamedTuple, Generic[P]):
-    """What an answer was found to cover, and what it brought."""
+    """The range that an answer covers, and its payload."""
 
     queue_offset: int
     queue_offset_end: int
@@ -41,9 +41,9 @@ class Stretch(NamedTuple, Generic[P]):
 class PullAhead(Generic[P]):
     """Plans the pulls of ``[start, end)`` and puts their answers in order.
 
-    Every offset is at any time taken, held, asked for, in a gap, or beyond the last question. With
-    ``in_order`` one question is on its way at a time, from where the last answer ended: the way to
-    read through a filter, where nobody knows how far an answer reaches.
+    Every offset is at any time taken, held, requested, in a gap, or beyond the last pull. With
+    ``in_order`` one pull is outstanding at a time, from where the last answer ended: for pulls with
+    a filter, whose answers cover a range not known before.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class PullAhead(Generic[P]):
 
     @property
     def is_done(self) -> bool:
-        """Whether everything has been taken."""
+        """Whether the whole range has been taken."""
         return self.position >= self.end
 
     @property
@@ -84,7 +84,7 @@ class PullAhead(Generic[P]):
     # Asking.
 
     def next_ask(self) -> Ask | None:
-        """What to ask for now; None when enough is on its way, or everything is."""
+        """The next pull; None when enough pulls are outstanding, or the whole range is."""
         if self._gaps and self._may_fill():
             start, end = self._gaps.pop(0)
             ask = self._ask(start, end)
@@ -98,7 +98,7 @@ class PullAhead(Generic[P]):
         return ask
 
     def _may_fill(self) -> bool:
-        """What is held behind a gap does not count: it waits for the gap to be filled."""
+        """Answers held behind a gap do not count: they wait for the gap to be filled."""
         count = len(self._asked)
         return count < self._asks_max and (
             not count or (count + 1) * self._answer_bytes <= self._bytes_max
@@ -120,10 +120,10 @@ class PullAhead(Generic[P]):
     # Answers.
 
     def answered(self, ask: Ask, queue_offset_next: int, payload: P, byte_count: int = 0) -> None:
-        """``payload`` has all there is from the ask's beginning to before ``queue_offset_next``."""
+        """``payload`` has all messages of the pull up to before ``queue_offset_next``."""
         reached = min(queue_offset_next, ask.queue_offset_end)
         self._settle(ask, reached, payload)
-        # Of the last ones, so that a few large messages narrow what is asked for at once.
+        # Of the last answers, so that a few large messages shorten the pulls only for a while.
         self._answer_bytes = max(byte_count, self._answer_bytes * 7 // 8)
         if not self._in_order:
             self._learn(ask, reached - ask.queue_offset)
@@ -135,7 +135,7 @@ class PullAhead(Generic[P]):
                 self._whole_count_wanted = min(
                     2 * self._whole_count_wanted, _WHOLE_ANSWERS_BEFORE_GROWTH_MAX
                 )
-            # One answer may be short for reasons of its own, such as where it ends in a file.
+            # A single answer may be short by chance, such as at the end of a file.
             self._stride = max(1, *self._recent_counts)
             self._whole_count = 0
         elif ask.count_max >= self._stride:
@@ -145,7 +145,7 @@ class PullAhead(Generic[P]):
                 self._whole_count = 0
 
     def missing(self, ask: Ask, queue_offset_next: int) -> None:
-        """Nothing before ``queue_offset_next`` is to be had, except what was answered already."""
+        """The broker has no message before ``queue_offset_next``, except those answered already."""
         self._settle(ask, min(queue_offset_next, ask.queue_offset_end), None)
         gaps, self._gaps = self._gaps, []
         for start, end in gaps:
@@ -157,7 +157,7 @@ class PullAhead(Generic[P]):
         self._asked_to = max(self._asked_to, reached)
 
     def abandon(self) -> None:
-        """Nothing more is to be had."""
+        """The broker has no further message."""
         self.position = self._asked_to = self.end
         self._gaps.clear()
         self._asked.clear()
@@ -168,12 +168,12 @@ class PullAhead(Generic[P]):
             self._held[start] = Stretch(start, end, None)
 
     def again(self, ask: Ask) -> None:
-        """The answer was none: ask again."""
+        """The pull got no usable answer: plan it again."""
         del self._asked[ask.queue_offset]
         insort(self._gaps, (ask.queue_offset, ask.queue_offset_end))
 
     def lost(self) -> None:
-        """The connection is gone, and with it all answers that were on their way."""
+        """The connection is lost, and with it all outstanding answers."""
         for ask in list(self._asked.values()):
             self.again(ask)
 
@@ -188,9 +188,9 @@ class PullAhead(Generic[P]):
     # Taking.
 
     def take(self) -> Iterator[Stretch[P]]:
-        """The next stretches, in order and without holes, as far as they are there.
+        """The next answers, in order and without holes, as far as they have arrived.
 
-        What was found missing is passed over.
+        Ranges without messages are skipped.
         """
         while (held := self._held.pop(self.position, None)) is not None:
             self.position = held.queue_offset_end

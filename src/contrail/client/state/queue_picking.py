@@ -1,4 +1,4 @@
-"""Which queue the next message goes to, when nobody chose one."""
+"""Picks the queue of the next message, when the application chose none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _INDEX_MASK = 0x7FFFFFFF
 
 
 class QueuePicker:
-    """Goes round one topic's queues from a place that is not the same in every client."""
+    """Goes round one topic's queues, starting at a random queue in each client."""
 
     __slots__ = ("_index", "queues")
 
@@ -24,22 +24,22 @@ class QueuePicker:
         return self._index
 
     def restart(self, start: int) -> None:
-        """Go on from another place."""
+        """Go on from a random queue."""
         self._index = start & _INDEX_MASK
 
     def next(self) -> MessageQueue:
-        """The next one in the round."""
+        """The next queue in the round."""
         self._index = index = (self._index + 1) & _INDEX_MASK
         queues = self.queues
         return queues[index % len(queues)]
 
     def next_elsewhere(self, broker_name: str | None) -> MessageQueue:
-        """The next one that is not on the broker that failed; if there is no other, any."""
+        """The next queue that is not on the failed broker; if there is none, any queue."""
         found = self.next_where(lambda queue: queue.broker_name != broker_name)
         return found or self.next()
 
     def next_where(self, suits: Callable[[MessageQueue], bool]) -> MessageQueue | None:
-        """The next one that suits, after one round at most."""
+        """The next queue that suits, after one round at most."""
         for _ in range(len(self.queues)):
             queue = self.next()
             if suits(queue):

@@ -1,4 +1,4 @@
-"""Where topics live: which queues may be written and read, and at which addresses."""
+"""Routes of topics: queues that may be written and read, and brokers' addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TopicRoute:
     data: TopicRouteData
     write_queues: tuple[MessageQueue, ...]
     read_queues: tuple[MessageQueue, ...]
-    # The topic does not exist yet: a broker makes it from its template with the first send.
+    # The topic does not exist yet: a broker creates it from its template with the first send.
     is_template: bool = False
 
     @classmethod
@@ -61,7 +61,7 @@ def _write_queues(topic: str, data: TopicRouteData) -> Iterator[MessageQueue]:
 
 
 def _ordered_queues(topic: str, order_config: str) -> Iterator[MessageQueue]:
-    """``broker-a:4;broker-b:4``: the queues that an ordered topic has, whoever is up."""
+    """``broker-a:4;broker-b:4``: the queues of an ordered topic, whichever brokers are up."""
     for piece in order_config.split(";"):
         name, _, count = piece.partition(":")
         if count.strip().isdecimal():
@@ -81,11 +81,11 @@ class RouteTable:
     """Every route this client has asked for, and the addresses they name."""
 
     routes: dict[str, TopicRoute] = field(default_factory=dict)
-    # Addresses by broker name and id; what one topic's route says holds for all.
+    # Addresses by broker name and id; an address in one topic's route counts for all.
     addresses: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def put(self, route: TopicRoute) -> bool:
-        """Take a route as the newest; whether it differs from the one before."""
+        """Take a route as the newest; whether it differs from the former one."""
         known = self.routes.get(route.topic)
         self.routes[route.topic] = route
         for broker in route.data.brokers:
@@ -104,12 +104,12 @@ class RouteTable:
         return self.addresses.get(broker_name, {}).get(MASTER_ID)
 
     def address_of(self, broker_name: str, broker_id: int) -> str | None:
-        """Where to read: the broker with that id, else the master, else anybody of that name."""
+        """The address to pull from: the broker with that id, else the master, else any replica."""
         known = self.addresses.get(broker_name, {})
         return known.get(broker_id) or known.get(MASTER_ID) or next(iter(known.values()), None)
 
     def all_addresses(self) -> Iterator[tuple[str, int, str]]:
-        """Broker name, id and address of everybody known."""
+        """Broker name, id and address of every known broker."""
         for name, by_id in self.addresses.items():
             for broker_id, address in by_id.items():
                 yield name, broker_id, address

@@ -1,4 +1,4 @@
-"""What a pull consumer reads: queues it was given, or its share of topics, never both."""
+"""The queues a pull consumer reads: given ones, or its share of topics, never both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Selection:
     """The application's choice; it may be made before the consumer is started."""
 
     group: str
-    # None until one way is chosen.
+    # None until ``assign`` or ``subscribe`` is called.
     is_assigned: bool | None = None
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     queues: tuple[MessageQueue, ...] = ()

@@ -1,4 +1,4 @@
-"""Whether, and where, a message that was not sent is sent again, and what is said in the end."""
+"""Whether, and to which broker, a failed send is repeated, and its final error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from contrail.protocol.codes import ResponseCode
 RetryStyle = Literal["sync", "async", "never"]
 Failure = CallFailed | BrokerUnknown | BrokerRefused
 
-# Answers after which another broker may do better.
+# Codes after which another broker may succeed.
 RETRIED_CODES = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
@@ -37,7 +37,7 @@ RETRIED_CODES = frozenset(
 
 
 class Next(Enum):
-    """What to do after a failed attempt."""
+    """The next step after a failed attempt."""
 
     STOP = "stop"
     SAME_BROKER = "same broker"
@@ -45,7 +45,7 @@ class Next(Enum):
 
 
 class Attempt(NamedTuple):
-    """One try, for the error that lists them all."""
+    """One attempt, for the error that lists them all."""
 
     broker_name: str
     cause: str
@@ -57,9 +57,9 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRules:
-    """How often and where; synchronous sends go elsewhere, asynchronous ones stay.
+    """How often and where: synchronous sends go to another broker, asynchronous ones stay.
 
-    A queue that the application chose is the only one: a synchronous send to it is tried once.
+    A synchronous send to a queue that the application chose is tried once.
     """
 
     style: RetryStyle
@@ -67,7 +67,7 @@ class RetryRules:
     has_own_queue: bool = False
 
     def after_failure(self, failure_count: int, code: int | None) -> Next:
-        """``code`` is what the last broker refused with, None when there was no answer."""
+        """``code`` is the last broker's refusal, None when there was no answer."""
         if self.style == "never" or failure_count > self.retry_count:
             return Next.STOP
         if self.style == "async":
@@ -83,39 +83,39 @@ class RetryRules:
 
 @dataclass(slots=True)
 class SendCourse:
-    """What became of one message so far: begun with the first attempt that was no plain success."""
+    """The attempts of one message; made after a first attempt without full success."""
 
     topic: str
     rules: RetryRules
     attempts: list[Attempt] = field(default_factory=list)
     _receipt: SendReceipt | None = None
     _failure: Failure | None = None
-    # An attempt was not answered, whatever became of those after it.
+    # Whether an attempt was not answered, whatever the later attempts' results.
     _is_in_doubt: bool = False
 
     def failed(self, broker_name: str, failure: Failure, cost_ms: int) -> Next:
-        """An attempt did not go through."""
+        """An attempt failed."""
         code = failure.code if isinstance(failure, BrokerRefused) else None
         self.attempts.append(Attempt(broker_name, str(failure), cost_ms))
         self._failure = failure
         self._is_in_doubt |= isinstance(failure, CallTimedOut)
         if code == ResponseCode.NO_PERMISSION and is_closed_topic(self.topic):
-            # The system's on every broker: another one does no better.
+            # The topic is the system's on every broker: another broker refuses it too.
             return Next.STOP
         return self.rules.after_failure(len(self.attempts), code)
 
     def stored(self, receipt: SendReceipt, cost_ms: int) -> Next:
-        """An attempt was stored with less than SEND_OK, and another broker may do better."""
+        """An attempt was stored with less than SEND_OK, and another broker may reach SEND_OK."""
         broker_name = receipt.queue.broker_name
         self.attempts.append(Attempt(broker_name, f"stored with {receipt.status.name}", cost_ms))
         self._receipt = receipt
         return self.rules.after_failure(len(self.attempts), None)
 
     def outcome(self, cost_ms: int) -> SendReceipt:
-        """The best that was reached.
+        """The best receipt of all attempts.
 
         Raises:
-            SendFailed: nothing was.
+            SendFailed: no attempt stored the message.
         """
         if self._receipt is not None:
             return self._receipt
