@@ -1,4 +1,4 @@
-"""A running cluster for the tests of commands, and a file of contexts that is nobody's."""
+"""A running cluster for the tests of commands, and an empty file of contexts."""
 
 from __future__ import annotations
 

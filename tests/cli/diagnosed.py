@@ -85,7 +85,7 @@ class Site:
         handler: Callable[[Any], object] = lambda _: None,
         options: Sequence[dict[str, Any]] = (),
     ) -> Iterator[list[PushConsumer]]:
-        """A member for each topic with its expression, once all of them have told the brokers."""
+        """A member for each topic with its expression, once the brokers have all heartbeats."""
         started: list[PushConsumer] = []
         try:
             for index, (topic, expression) in enumerate(wanted):

@@ -1,12 +1,12 @@
 """Command lines of ``contrail mqadmin`` for its tests: right ones, and wrong ones.
 
-``BROKER``, ``CLIENT``, ``THE_ID``, ``PLACE``, ``NAME``, ``QUEUE`` and ``OFFSET`` stand for what is
-only known when the brokers run.
+``BROKER``, ``CLIENT``, ``THE_ID``, ``PLACE``, ``NAME``, ``QUEUE`` and ``OFFSET`` stand for values
+that are known only when the brokers run.
 """
 
 from __future__ import annotations
 
-# What is typed, and what must be printed: regular expressions that have to be found, in any order.
+# The command line, and regular expressions that its output must contain, in any order.
 RIGHT = [
     ("topicList", ["^Orders$", "^TBW102$"]),
     (
@@ -171,7 +171,7 @@ RIGHT = [
     ("exportMetrics -c DefaultCluster", ["export .*metrics.json success"]),
 ]
 
-# What is typed, the exit code, and what the one line must name.
+# The command line, the exit code, and the text that the one line must contain.
 WRONG = [
     ("topicList -x", 2, "-x"),
     ("topicRoute -t Nowhere", 5, "Nowhere"),

@@ -32,7 +32,7 @@ class Finished:
 
 
 def contrail(*arguments: str, stdin: str = "") -> Finished:
-    """Run ``contrail`` with these arguments; nobody sits at a terminal."""
+    """Run ``contrail`` with these arguments, without a terminal."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), _standard_input(stdin):
         code = run_command([str(one) for one in arguments])
@@ -47,7 +47,7 @@ def done(*arguments: str, stdin: str = "") -> Finished:
 
 
 def valid_json(schema: str, *arguments: str, stdin: str = "") -> Any:
-    """What a command prints with ``--json``, checked against the schema file of that name."""
+    """A command's output with ``--json``, checked against the schema file of that name."""
     value = done(*arguments, "--json", stdin=stdin).json
     check_json(schema, value)
     return value

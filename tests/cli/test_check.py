@@ -82,7 +82,7 @@ def test_disks_are_measured_in_percent(
         (("disk", "--warn", "98%", "--crit", "990%"), "--crit 990% is above 100%"),
     ],
 )
-def test_what_cannot_be_checked_is_unknown(
+def test_a_check_without_an_answer_is_unknown(
     cluster: LocalCluster, arguments: tuple[str, ...], words: str
 ) -> None:
     finished = checked(cluster, *arguments)

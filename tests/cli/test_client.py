@@ -1,4 +1,4 @@
-"""``contrail client``: who is connected, and how a consumer sees itself."""
+"""``contrail client``: connected clients, and a consumer's running info."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_producers_and_consumers_are_listed_with_their_groups(cluster: LocalClus
         found: dict[tuple[str, str], dict[str, Any]] = {}
 
         def are_known() -> bool:
-            """Each broker hears of a client by itself."""
+            """Each broker gets the client's heartbeat at its own time."""
             rows = valid_json("client-list", "client", "list", *on)
             found.update({(row["kind"], row["group"]): row for row in rows})
             known_by = found["consumer", site.group]["brokers"]

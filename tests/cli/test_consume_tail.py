@@ -46,7 +46,7 @@ def make_numbered(cluster: LocalCluster) -> str:
 
 @pytest.fixture(scope="module")
 def topic(cluster: LocalCluster) -> str:
-    """Shared: nobody adds to it."""
+    """Shared: no test adds messages to it."""
     return make_numbered(cluster)
 
 
@@ -161,7 +161,7 @@ def test_bodies_come_out_byte_for_byte(cluster: LocalCluster) -> None:
     assert (out, err, child.returncode) == (body, b"", 0)
 
 
-def test_a_reader_who_has_seen_enough_ends_it_quietly(cluster: LocalCluster) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(cluster: LocalCluster) -> None:
     topic = make_topic(cluster)
     done("send", topic, "x" * 1000, "--repeat", "2000", "-n", cluster.namesrv)
     with command(cluster, "tail", topic, "-o", "earliest", "-e") as child:
@@ -186,7 +186,7 @@ def test_a_group_gets_each_message_once(cluster: LocalCluster, topic: str) -> No
     assert len(consume(cluster, topic, fresh("group"), "-e")) == 8
 
 
-def test_a_new_group_starts_where_it_is_told(cluster: LocalCluster, own_topic: str) -> None:
+def test_a_new_group_starts_at_the_given_place(cluster: LocalCluster, own_topic: str) -> None:
     late, timed = fresh("group"), fresh("group")
     assert consume(cluster, own_topic, late, "-e", "-o", "latest") == []
     assert consume(cluster, own_topic, timed, "-e", "-o", "@2099-01-01") == []
@@ -195,7 +195,7 @@ def test_a_new_group_starts_where_it_is_told(cluster: LocalCluster, own_topic: s
     assert consume(cluster, own_topic, timed, "-e") == ["new"]
 
 
-def test_what_a_filter_leaves_out_counts_as_consumed(cluster: LocalCluster, topic: str) -> None:
+def test_filtered_messages_count_as_consumed(cluster: LocalCluster, topic: str) -> None:
     group = fresh("group")
     assert sorted(consume(cluster, topic, group, "-e", "--tags", "odd")) == ["m1", "m3", "m5", "m7"]
     assert consume(cluster, topic, group, "-e") == []
@@ -203,7 +203,7 @@ def test_what_a_filter_leaves_out_counts_as_consumed(cluster: LocalCluster, topi
     assert sorted(by_sql) == ["m2", "m3"]
 
 
-def test_a_member_gets_what_others_gave_back(cluster: LocalCluster, topic: str) -> None:
+def test_a_member_gets_messages_that_others_sent_back(cluster: LocalCluster, topic: str) -> None:
     group = make_group(cluster)
     consume(cluster, topic, group, "-e")
     with Admin(cluster.namesrv) as admin:
@@ -217,7 +217,7 @@ def test_a_member_gets_what_others_gave_back(cluster: LocalCluster, topic: str) 
 
 
 @pytest.mark.proves("cli.commands.consume")
-def test_an_interrupted_member_has_committed_what_it_printed(
+def test_an_interrupted_member_has_committed_the_printed_messages(
     cluster: LocalCluster, topic: str
 ) -> None:
     group = fresh("group")
@@ -231,7 +231,7 @@ def test_an_interrupted_member_has_committed_what_it_printed(
         eventually(lambda: admin.lag(group, topic).total == 0, "the group's progress")
 
 
-def test_a_member_commits_by_name_what_it_printed_of_the_queues_that_it_still_has() -> None:
+def test_a_member_commits_printed_messages_only_of_queues_that_it_still_has() -> None:
     kept, lost = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
     consumer = SharingConsumer(kept, lost)
     consumer.polled = [[(kept, 5), (lost, 0), (kept, 6)], []]
@@ -267,7 +267,7 @@ class SharingConsumer:
 
 
 class KeepingPrinter:
-    """Keeps what it is given."""
+    """Keeps the printed messages."""
 
     count = 0
 
@@ -313,7 +313,7 @@ def test_an_unknown_topic_and_nobody_there_are_told_in_one_line(
     one_line(contrail(*arguments, "orders", "-n", NOBODY), 4, NOBODY)
 
 
-def test_what_only_one_of_them_refuses(cluster: LocalCluster, topic: str) -> None:
+def test_wrong_input_of_only_one_of_the_two_commands(cluster: LocalCluster, topic: str) -> None:
     one_line(
         contrail("tail", topic, "-e", "--queue", "broker-z:0", "-n", cluster.namesrv),
         *(5, "broker-z:0", "broker-a:0"),
@@ -335,7 +335,7 @@ def test_a_topic_that_may_not_be_read_is_told_in_one_line(cluster: LocalCluster)
 
 
 @pytest.mark.proves("client.undecodable.delivered")
-def test_what_cannot_be_decoded_is_shown_with_its_error_and_the_rest_too(
+def test_an_undecodable_message_is_shown_with_its_error_and_the_rest_too(
     cluster: LocalCluster,
 ) -> None:
     topic, group = make_topic(cluster), make_group(cluster)

@@ -27,7 +27,7 @@ def test_the_first_context_is_in_use_and_another_can_be(cluster: LocalCluster) -
 
 
 @pytest.mark.proves("cli.commands.contexts")
-def test_what_is_said_on_the_command_line_is_stronger_than_the_environment(
+def test_options_are_stronger_than_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done("ctx", "add", "one", "one:9876")
@@ -46,7 +46,7 @@ def test_a_context_is_forgotten() -> None:
     assert target(None, None).namesrv == "127.0.0.1:9876"
 
 
-def test_changes_are_told_as_json() -> None:
+def test_changes_are_printed_as_json() -> None:
     one = valid_json("ctx-add", "ctx", "add", "one", "one:9876")
     assert (one["namesrv"], one["current"]) == ("one:9876", True)
     assert valid_json("ctx-add", "ctx", "add", "two", "two:9876", "--tls")["current"] is False

@@ -31,7 +31,7 @@ def half_empty_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """A broker that verifies what it wrote a moment ago, too."""
+    """A broker that also verifies records written a moment ago."""
     properties = {"contrailSoundFor": "0", "mappedFileSizeCommitLog": "1048576"}
     with LocalCluster(folder=tmp_path, properties=properties) as running:
         yield running
@@ -54,7 +54,7 @@ def all_bodies(cluster: LocalCluster, queue: MessageQueue) -> list[bytes]:
 
 
 def damage(root: Path, body: bytes, at_byte: int = 0) -> tuple[int, int]:
-    """Turn a bit of the body, or of what stands behind it; where the record is."""
+    """Flip a bit of the body, or of the bytes behind it; returns the record's position."""
     (path,) = sorted((root / "commitlog").glob("0*"))[:1]
     data = path.read_bytes()
     at = data.index(body)
@@ -68,7 +68,7 @@ def damage(root: Path, body: bytes, at_byte: int = 0) -> tuple[int, int]:
 @pytest.mark.proves(
     "store.damage.told", "store.damage.query-key-answers", "store.damage.same-range"
 )
-def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
+def test_a_damaged_message_is_reported_everywhere_and_can_be_replaced(
     cluster: LocalCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = cluster.brokers[0]
@@ -103,7 +103,7 @@ def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
     assert any(place in one for one in found["evidence"])
 
     broker.stop()
-    # What verifies offline names the same bytes.
+    # `contrail store verify` names the same bytes.
     verified = contrail("store", "verify", str(root))
     assert verified.code == 1 and f"bytes {start} to {end}" in verified.out
     # The store was closed in order, so nothing was looked at: that is not "fine".
@@ -126,7 +126,7 @@ def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
 
 
 @pytest.mark.proves("store.damage.query-key-answers")
-def test_sound_messages_of_a_key_are_shown_and_damaged_ones_told_of(cluster: LocalCluster) -> None:
+def test_sound_messages_of_a_key_are_shown_and_damaged_ones_reported(cluster: LocalCluster) -> None:
     broker, where = cluster.brokers[0], ("-n", cluster.namesrv)
     root = Path(broker.properties()["storePathRootDir"])
     done("topic", "create", "orders", "--queues", "1", *where)
@@ -138,7 +138,7 @@ def test_sound_messages_of_a_key_are_shown_and_damaged_ones_told_of(cluster: Loc
     sound = {body.decode() for number, body in enumerate(BODIES[:6]) if number not in (1, 4)}
 
     def told(*command: str) -> str:
-        """What standard error says; standard output has the four others."""
+        """The text of standard error; standard output has the four other messages."""
         failed = contrail(*command, *where)
         assert failed.code == 1, failed
         assert failed.err.count("\n") == 1, failed
@@ -170,7 +170,7 @@ def test_sound_messages_of_a_key_are_shown_and_damaged_ones_told_of(cluster: Loc
 
 
 @pytest.mark.proves("store.damage.told", "store.damage.flipped-head")
-def test_a_message_whose_topic_was_damaged_is_told_of_and_replaced(
+def test_a_message_whose_topic_was_damaged_is_reported_and_replaced(
     cluster: LocalCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The checksum covers the body only; the queue row knows better."""

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from contrail import Admin, Message, Producer
+from contrail.errors import ContrailError
 from contrail.testing import eventually
 from tests.cli.running import check_json, contrail, done, one_line
 
@@ -26,7 +27,7 @@ PATIENCE_S = 120
 
 @pytest.fixture(autouse=True)
 def temporary_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the child makes its temporary folders, so that what it leaves is seen."""
+    """The folder for the child's temporary folders, so that left ones are seen."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -128,7 +129,7 @@ def test_settings_of_the_broker_are_taken() -> None:
 
 
 @pytest.mark.proves("cli.commands.dev")
-def test_it_tells_a_person_the_addresses_and_what_to_try(temporary_folders: Path) -> None:
+def test_it_prints_the_addresses_and_the_next_steps(temporary_folders: Path) -> None:
     with dev("--port", "0") as process:
         assert process.stdout is not None
         lines = [process.stdout.readline().rstrip("\n")]
@@ -146,10 +147,24 @@ def test_it_tells_a_person_the_addresses_and_what_to_try(temporary_folders: Path
     assert f'producer.setNamesrvAddr("{namesrv}");' in text
     assert f"rocketmq.name-server={namesrv}" in text
     assert str(temporary_folders) in text and "--folder DIR keeps it" in text
+    assert "replication" not in text, "there is none without --replicas"
+
+
+@pytest.mark.proves("replication.pair.dev")
+def test_replicas_are_named_with_what_to_try(temporary_folders: Path) -> None:
+    with dev("--port", "0", "--replicas", "1") as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        while not lines[-1].startswith("  kill -9"):
+            lines.append(process.stdout.readline())
+            assert lines[-1], lines
+    text = "".join(lines)
+    assert "slave 1     127.0.0.1:" in text
+    assert "contrail replication status -n 127.0.0.1:" in text
 
 
 @pytest.mark.proves("cli.administration.newcomer")
-def test_the_newcomers_page_does_what_it_says(
+def test_the_commands_of_the_newcomers_page_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = Path(__file__).parents[2] / "docs" / "start" / "index.md"
@@ -174,7 +189,7 @@ def test_the_newcomers_page_does_what_it_says(
 
 
 def _run_lines(block: str, namesrv: str) -> list[str]:
-    """Run what needs a broker, here; what a reader builds and starts is there already."""
+    """Run a page's command that needs a broker; skip its steps that build and start."""
     lines = [line[2:] for line in block.splitlines() if line.startswith("$ contrail ")]
     commands = [shlex.split(line)[1:] for line in lines if line != "contrail dev"]
     for arguments in commands:
@@ -200,7 +215,7 @@ def test_the_second_signal_ends_it_at_once_and_the_folder_goes_all_the_same(
         assert process.stderr.readline().startswith("stopping")
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_S)
-    # It may have ended by itself before the second one came.
+    # It may have ended before the second signal came.
     assert process.returncode in (0, 128 + signal.SIGTERM)
     assert list(temporary_folders.iterdir()) == []
 
@@ -215,7 +230,7 @@ def failure(*arguments: str) -> str:
     return lines[0]
 
 
-def test_a_port_that_somebody_has_is_named_with_the_way_out(temporary_folders: Path) -> None:
+def test_a_taken_port_is_named_with_the_fix(temporary_folders: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -243,6 +258,82 @@ def test_a_folder_that_another_one_uses_is_refused(tmp_path: Path) -> None:
     with dev("--port", "0", "--folder", folder, "--json") as process:
         ready(process)
         assert folder in failure("--port", "0", "--folder", folder)
+
+
+def sent(namesrv: str) -> str:
+    with Producer("developers", namesrv, send_timeout_ms=20_000) as producer:
+        return producer.send(Message("orders", b"one coffee")).status.name
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    # A process that nobody has waited for yet runs no more.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.proves("replication.pair.dev")
+def test_replicas_are_processes_of_which_a_killed_one_comes_back(temporary_folders: Path) -> None:
+    with dev("--port", "0", "--json", "--replicas", "1", "--restart-after", "1") as process:
+        facts = ready(process)
+        check_json("dev", facts)
+        master, slave = facts["replicas"]
+        assert (master["broker_id"], slave["broker_id"]) == (0, 1)
+        assert master["broker"] == facts["broker"]
+        secret = Path(facts["folder"]) / "cluster.secret"
+        assert secret.stat().st_mode & 0o777 == 0o600
+        eventually(lambda: sent(facts["namesrv"]) == "SEND_OK", "the slave acknowledges")
+        os.kill(master["pid"], signal.SIGKILL)
+        told_until(process, "broker broker-a:0 has ended (-9)")
+        pid = int(told_until(process, "broker broker-a:0 is back as process").split()[-1])
+        eventually(lambda: _sends_ok(facts["namesrv"]), "both take messages again")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert is_gone(slave["pid"]) and is_gone(pid)
+    assert list(temporary_folders.iterdir()) == []
+
+
+def told_until(process: subprocess.Popen[str], wanted: str) -> str:
+    """The next line on standard error with these words; the NameServer warns there, too."""
+    assert process.stderr is not None
+    while wanted not in (line := process.stderr.readline()):
+        assert line, f"it ended without {wanted!r}"
+    return line
+
+
+def _sends_ok(namesrv: str) -> bool:
+    try:
+        return sent(namesrv) == "SEND_OK"
+    except ContrailError:
+        return False
+
+
+@pytest.mark.proves("replication.pair.dev")
+def test_replicas_end_with_a_killed_parent_and_their_folder_is_continued(tmp_path: Path) -> None:
+    folder = str(tmp_path / "kept")
+    with dev("--port", "0", "--folder", folder, "--replicas", "2", "--json") as process:
+        facts = ready(process)
+        eventually(lambda: sent(facts["namesrv"]) == "SEND_OK", "a slave acknowledges")
+        process.kill()
+        process.wait(PATIENCE_S)
+    for one in facts["replicas"]:
+        eventually(lambda pid=one["pid"]: is_gone(pid), "its brokers end, too")
+    with dev("--port", "0", "--folder", folder, "--replicas", "1", "--json") as process:
+        again = ready(process)
+        assert b"one coffee" in bodies(again["namesrv"], "orders")
+
+
+@pytest.mark.proves("replication.pair.dev")
+def test_settings_that_contradict_replicas_are_one_line(temporary_folders: Path) -> None:
+    pair = ("--port", "0", "--replicas", "1")
+    assert "by --replicas" in failure(*pair, "--set", "brokerRole=SLAVE")
+    assert "inSyncReplicas=3" in failure(
+        *pair, "--set", "inSyncReplicas=3", "--set", "totalReplicas=2"
+    )
+    assert list(temporary_folders.iterdir()) == []
 
 
 def test_its_help_loads_no_server() -> None:

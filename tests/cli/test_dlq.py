@@ -36,7 +36,7 @@ def group(cluster: LocalCluster, topic: str) -> str:
 
 
 def replayed(cluster: LocalCluster, topic: str) -> list[bytes]:
-    """What is in a topic and was not there at first."""
+    """The messages of a topic that were added since the start."""
     found = stored(cluster, topic)
     return [one.body for one in found if "CONTRAIL_REPLAY_COUNT" in one.properties]
 
@@ -114,7 +114,7 @@ def test_some_letters_go_to_another_topic_at_a_rate(cluster: LocalCluster, group
     assert summary == "replayed 2, skipped 0, failed 0"
 
 
-def test_nothing_is_replayed_before_somebody_agrees(
+def test_no_letter_is_replayed_without_consent(
     cluster: LocalCluster, group: str, topic: str
 ) -> None:
     planned = done("dlq", "replay", group, "--limit", "2", "--dry-run", "-n", cluster.namesrv)
@@ -129,7 +129,7 @@ def test_nothing_is_replayed_before_somebody_agrees(
     assert replayed(cluster, topic) == []
 
 
-def test_letters_that_are_refused_are_told_and_counted(
+def test_refused_letters_are_printed_and_counted(
     cluster: LocalCluster, group: str, topic: str
 ) -> None:
     with Admin(cluster.namesrv) as admin:
@@ -143,7 +143,7 @@ def test_letters_that_are_refused_are_told_and_counted(
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_an_interrupted_replay_tells_what_was_sent(
+def test_an_interrupted_replay_prints_the_letters_already_sent(
     cluster: LocalCluster, group: str, monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
     send = Producer.send
@@ -210,7 +210,9 @@ def test_letters_are_written_to_a_file(
     assert len(few.read_text().splitlines()) == 1
 
 
-def test_an_export_is_told_as_json(cluster: LocalCluster, group: str, tmp_path: Path) -> None:
+def test_the_result_of_an_export_is_printed_as_json(
+    cluster: LocalCluster, group: str, tmp_path: Path
+) -> None:
     path = str(tmp_path / "dead.jsonl")
     export = ("dlq", "export", group, path, "-n", cluster.namesrv)
     told = valid_json("dlq-export-summary", *export)

@@ -35,13 +35,13 @@ def test_all_is_well_with_a_group_that_consumes(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.proves("cli.commands.doctor")
-def test_a_group_without_members_is_told_with_what_waits(cluster: LocalCluster) -> None:
+def test_a_group_without_members_is_found_with_its_waiting_messages(cluster: LocalCluster) -> None:
     with Site(cluster) as site:
         site.commit(0)
         site.send(3)
         found = site.diagnosed()["group-offline"]
         assert found["severity"] == "error" and "3 messages wait" in found["text"]
-        # What waits is the application's: the fix takes nothing of it.
+        # The waiting messages are the application's: the fix skips none of them.
         assert found["fix"] == f"contrail tail {site.topic} -o -10 -e -n {cluster.namesrv}"
         # Told of all groups, and of the topic's, as well.
         assert "group-offline" in diagnosed(cluster, "--topic", site.topic)
@@ -72,7 +72,9 @@ def test_more_members_than_queues(cluster: LocalCluster) -> None:
         assert found["fix"].startswith(f"contrail topic grow {site.topic} --queues 2 ")
 
 
-def test_members_that_want_different_topics_leave_queues_to_nobody(cluster: LocalCluster) -> None:
+def test_members_that_subscribe_to_different_topics_leave_queues_without_an_owner(
+    cluster: LocalCluster,
+) -> None:
     with Site(cluster, queues=2) as site:
         other = f"{site.topic}-other"
         site.admin.create_topic(other, queues=2)
@@ -91,7 +93,7 @@ def test_members_that_want_different_topics_leave_queues_to_nobody(cluster: Loca
 
 
 @pytest.mark.proves("cli.commands.doctor")
-def test_members_that_want_different_tags_are_told_with_what_each_says(
+def test_members_that_subscribe_to_different_tags_are_found_with_each_expression(
     cluster: LocalCluster,
 ) -> None:
     with Site(cluster) as site, site.members((site.topic, "a || b"), (site.topic, "c")) as members:
@@ -189,7 +191,7 @@ def test_dead_letters_that_grow(cluster: LocalCluster) -> None:
         site.send(2)
         with site.members((site.topic, "*"), handler=lambda message: message.dead_letter()):
             found = site.until_diagnosed("dlq-growing")
-            # Each message is given up by itself: the first of them need not be this one.
+            # Messages are given up independently: this one need not be the first.
             eventually(lambda: "body 0" in mend(found).out, "its dead letter")
         assert "handlers fail" in found["cause"]
 

@@ -1,4 +1,4 @@
-"""``contrail doctor`` on servers, and on what takes time to go wrong: the clock is moved."""
+"""``contrail doctor`` on servers, and on problems that take time: the clock is moved."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def another_broker(cluster: LocalCluster, folder: Path, **settings: str) -> Iter
 
 @contextmanager
 def registered(cluster: LocalCluster, address: str) -> Iterator[None]:
-    """A NameServer believes in a broker at an address, as it does for a while after a crash."""
+    """Register a broker at an address, as it stays registered for a while after a crash."""
     fields = {
         "brokerName": "gone",
         "brokerAddr": address,
@@ -76,7 +76,7 @@ def test_a_broker_that_takes_connections_and_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LocalCluster(folder=tmp_path) as cluster:
-        # Much later than anybody waits for it, also on a machine that stood still meanwhile.
+        # Much later than the command's timeout, also on a machine that stalled meanwhile.
         cluster.brokers[0].delay_answers(120_000)
         with monkeypatch.context() as patched:
             patched.setattr(doctor, "_TIMEOUT_MS", 3_000)
@@ -88,8 +88,10 @@ def test_a_broker_that_takes_connections_and_does_not_answer(
 
 
 @pytest.mark.proves("cli.commands.doctor")
-def test_an_address_that_nobody_can_reach(cluster: LocalCluster, impatient: None) -> None:
-    # A name that nobody may ever have, as containers have names that nobody else knows.
+def test_an_advertised_address_that_cannot_be_reached(
+    cluster: LocalCluster, impatient: None
+) -> None:
+    # A reserved name that never resolves, as names of containers do not resolve elsewhere.
     with registered(cluster, "broker.invalid:10911"):
         found = diagnosed(cluster)["address-unreachable"]
     assert "tells clients to come to broker.invalid:10911" in found["text"]
@@ -135,7 +137,7 @@ def test_a_broker_that_was_drained_and_forgotten(cluster: LocalCluster) -> None:
     assert "write-drained" not in diagnosed(cluster)
 
 
-def test_what_goes_wrong_with_time(tmp_path: Path) -> None:
+def test_problems_that_take_time(tmp_path: Path) -> None:
     """One cluster for four findings: its clock is moved by hours, as nothing else takes long."""
     small = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "2000"}
     moved = LocalCluster(folder=tmp_path, clock=MovedClock(), properties=small)
@@ -198,11 +200,13 @@ def _expire(cluster: LocalCluster, site: Site) -> None:
     cluster.advance(hours=100)
     site.admin.delete_expired_segments()
 
-    def is_shorter() -> bool:
+    def is_shortest() -> bool:
+        """Whether all segments but the last are gone: until then the minimum offset may move."""
         cluster.advance(seconds=20)
-        return site.admin.queue_offset_min(queue) > 0
+        segments = [*cluster.folder.rglob("commitlog/0*")]
+        return len(segments) == 1 and site.admin.queue_offset_min(queue) > 0
 
-    eventually(is_shorter, "the end of the oldest messages")
+    eventually(is_shortest, "the end of the oldest messages")
     found = site.until_diagnosed("offset-expired")
     assert f"messages of topic {site.topic} were deleted before" in found["text"]
     assert "at 0, the queue begins at" in found["evidence"][0]

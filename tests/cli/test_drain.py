@@ -95,7 +95,7 @@ def test_no_send_fails_while_a_broker_is_drained_restarted_and_taken_back(
         leaving.stop()
         assert set(sends.next(30)) == {"broker-b"}
         leaving.start()
-        # A restart does not bring producers back: whoever drained it decides.
+        # A restart does not bring producers back: only undrain does.
         assert set(sends.next(30)) == {"broker-b"}
         assert valid_json("broker-undrain", "broker", "undrain", leaving.name, *at)["perm"] == "rw"
         eventually(lambda: "broker-a" in sends.taken_by[-20:])
@@ -231,7 +231,7 @@ def test_messages_that_wait_in_topics_of_the_broker_are_arrivals_and_are_named(
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[LocalCluster]:
-    """For tests that leave something behind."""
+    """For tests that leave messages and settings behind."""
     with LocalCluster(brokers=1, folder=tmp_path) as running:
         yield running
 

@@ -30,7 +30,7 @@ def places(cluster: LocalCluster, group: str, topic: str) -> list[int | None]:
         return list(admin.committed_offsets(group, topic).values())
 
 
-def test_a_group_is_made_and_changed_by_what_is_said(cluster: LocalCluster) -> None:
+def test_a_group_is_created_and_changed_by_options(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     made = valid_json("group-create", "group", "create", "made", "--retry-max", "3", *at)
     assert [one["retry_count_max"] for one in made["settings"].values()] == [3, 3]
@@ -59,7 +59,7 @@ def test_groups_are_listed_with_members_and_lag(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.proves("cli.commands.group")
-def test_members_subscriptions_and_disagreements_are_told(cluster: LocalCluster) -> None:
+def test_members_subscriptions_and_disagreements_are_shown(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "argued")
     with (
@@ -90,7 +90,7 @@ def test_members_subscriptions_and_disagreements_are_told(cluster: LocalCluster)
 
 
 @pytest.mark.proves("cli.commands.group")
-def test_lag_is_told_by_queue(cluster: LocalCluster) -> None:
+def test_lag_is_shown_by_queue(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "lagging")
     done("group", "create", "laggards", *at)
@@ -149,7 +149,7 @@ def test_seek_moves_a_group_whose_members_are_on_line(cluster: LocalCluster) -> 
         eventually(lambda: len(seen) >= before + 6)
 
 
-def test_seek_shows_only_what_brokers_moved(
+def test_seek_shows_only_queues_that_brokers_moved(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = ["-n", cluster.namesrv]
@@ -174,12 +174,12 @@ def test_seek_shows_only_what_brokers_moved(
         rows = told.json["queues"]
         assert [(row["consumer_offset"], row["moved"]) for row in rows] == [(0, True), (3, False)]
         assert "broker-b" not in contrail(*seek, "--to", "earliest").out
-    # Nobody is on line: what the broker passed over is moved queue by queue.
+    # No member is online: queues that the broker skipped are moved one by one.
     done(*seek, "--to", "earliest")
     assert places(cluster, "halves", "half") == [3, 0]
 
 
-def test_seek_tells_what_was_moved_before_a_broker_failed(
+def test_seek_prints_the_moved_queues_when_a_broker_fails(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = ["-n", cluster.namesrv]
@@ -224,7 +224,7 @@ def test_clone_puts_another_group_where_the_first_one_is(cluster: LocalCluster) 
 
 
 @pytest.mark.proves("cli.commands.group")
-def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
+def test_deleting_shows_the_loss_and_asks(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "forgotten")
     done("group", "create", "doomed", *at)
@@ -278,7 +278,7 @@ def test_a_place_that_is_none_is_named(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.proves("broker.system-names.operator-s-request")
-def test_groups_and_topics_of_the_system_are_no_operators_to_change(cluster: LocalCluster) -> None:
+def test_groups_and_topics_of_the_system_cannot_be_changed(cluster: LocalCluster) -> None:
     group = "CID_RMQ_SYS_TRANS"
     topics = (f"%RETRY%{group}", f"%DLQ%{group}", "SCHEDULE_TOPIC_XXXX", "rmq_sys_mine")
     lines = [["group", "create", group], ["group", "delete", group, "--dry-run"]]

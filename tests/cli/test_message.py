@@ -78,7 +78,7 @@ def test_a_message_that_is_not_there_is_told_in_one_line(cluster: LocalCluster, 
     one_line(contrail("message", "get", ID, "-n", NOBODY), 4, NOBODY)
 
 
-def test_an_id_of_a_broker_elsewhere_is_told_by_its_address(
+def test_an_id_of_a_broker_elsewhere_is_refused_with_its_address(
     cluster: LocalCluster, topic: str
 ) -> None:
     where, place = ("-n", cluster.namesrv), "7F000001000051AF0000000000000000"
@@ -208,7 +208,7 @@ def test_the_way_of_a_message_to_the_dead_letters_is_drawn(
 
 
 @pytest.mark.proves("cli.commands.message")
-def test_without_any_client_trace_the_broker_and_the_offsets_tell(
+def test_without_client_traces_the_story_comes_from_the_broker_and_the_offsets(
     cluster: LocalCluster, topic: str
 ) -> None:
     receipt = sent(cluster, topic)
@@ -237,7 +237,7 @@ def test_a_message_that_waits_shows_until_when(cluster: LocalCluster, topic: str
     assert " wait " in shown and f"for {topic} until " in shown
 
 
-def test_what_waits_is_left_out_of_a_story_told_from_another_host(
+def test_waiting_copies_are_left_out_of_a_story_asked_from_another_host(
     cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (receipt,) = put(cluster, Message(topic, b"now"))
@@ -250,7 +250,7 @@ def test_what_waits_is_left_out_of_a_story_told_from_another_host(
     monkeypatch.setattr(AdminAsking, "_list_system", refused)
     told = done("message", "trace", receipt.message_id, "--topic", topic, "-n", cluster.namesrv)
     assert "store" in told.out
-    assert "what waits in rmq_sys_wheel_timer is not told from here" in told.err
+    assert "waiting messages of rmq_sys_wheel_timer are not listed here" in told.err
 
 
 def test_wrong_traces_are_told_in_one_line(cluster: LocalCluster, topic: str) -> None:

@@ -26,7 +26,7 @@ COUNT = 6
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A topic with messages, who sent them and who consumed them; both are still there."""
+    """A topic with messages, its producer and its consumer, both still connected."""
 
     namesrv: str
     broker: str
@@ -34,7 +34,7 @@ class Place:
     client_id: str
 
     def words(self, text: str) -> list[str]:
-        """A command line of the tables below, with what is only known here put in."""
+        """A command line of the tables below, with its placeholders replaced."""
         first = self.receipts[0]
         known = {
             "BROKER": self.broker,
@@ -68,7 +68,7 @@ def place(cluster: LocalCluster) -> Iterator[Place]:
         ]
         eventually(lambda: len(set(taken)) == COUNT)
         eventually(lambda: progress_of(cluster.namesrv) == COUNT)
-        # The traces of both sides are sent apart, each a moment after what they tell of.
+        # The traces of both sides are sent apart, each a moment after its event.
         eventually(lambda: {"Pub", "Sub"} <= first_words(cluster.namesrv, traces(receipts[0])))
         broker = cluster.brokers[0].address
         online = ["producer", "-b", broker]
@@ -110,7 +110,7 @@ def write_lists(folder: Path) -> None:
 
 @pytest.mark.proves("house.folded.mqadmin-facts", "cli.administration.mqadmin")
 @pytest.mark.parametrize(("line", "patterns"), RIGHT, ids=[line for line, _ in RIGHT])
-def test_a_command_prints_what_is_there(
+def test_a_command_prints_the_expected_lines(
     place: Place, tmp_path: Path, line: str, patterns: list[str]
 ) -> None:
     write_lists(tmp_path)
@@ -140,7 +140,7 @@ def test_every_command_is_tried_rightly_and_wrongly() -> None:
     assert {line.split()[0] for line, _, _ in WRONG} == set(COMMANDS)
 
 
-def test_what_commands_change_is_changed(place: Place) -> None:
+def test_changes_by_commands_take_effect(place: Place) -> None:
     words = ["updateTopic", "-b", place.broker, "-t", "Kinds", "-r", "5", "-w", "4", "-p", "4"]
     attributes = ["-a", "+message.type=FIFO", "-u", "true"]
     assert mqadmin(place.namesrv, [*words, *attributes]).code == 0
@@ -238,7 +238,7 @@ def test_a_broker_that_does_not_answer_is_shown_and_named(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", sorted(OUT_OF_SCOPE))
-def test_what_is_not_part_of_contrail_says_so(name: str) -> None:
+def test_a_command_that_is_not_part_of_contrail_is_refused_with_the_reason(name: str) -> None:
     one_line(contrail("mqadmin", name, "-n", "127.0.0.1:9876"), 2, name, "not part of Contrail")
 
 

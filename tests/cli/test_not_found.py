@@ -1,4 +1,4 @@
-"""One rule for what is named and is not there: exit code 5, one line, nothing done.
+"""One rule for names that do not exist: exit code 5, one line, no change.
 
 Every command of the tree is in the table below: with lines that name something absent, or with the
 reason why it cannot. A command that is new has to be given its row.
@@ -24,7 +24,7 @@ from contrail.testing import LocalCluster
 from tests.cli.running import Finished, contrail
 
 TOPIC, GROUP = "there", "members"
-# Of the form of an id, and nobody's.
+# Of the form of an id, and of no message.
 ID = "0A00000100002A9F00000000000F4240"
 _PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
@@ -43,6 +43,8 @@ LINES: dict[str, list[str] | str] = {
     "broker config": ["absent", "all absent", "all --set absent=1 --yes"],
     "broker drain": ["absent --yes"],
     "broker undrain": ["absent"],
+    "replication status": LISTS,
+    "replication secret": FILES,
     "send": ["there x --queue absent:0", "there x --queue broker-a:99"],
     "consume": ["absent -g members -e"],
     "tail": ["absent -e", "there absent -e", "there -e --queue broker-a:99"],
@@ -227,7 +229,7 @@ def test_every_command_has_its_row() -> None:
 
 @pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 @pytest.mark.parametrize("line", told(LINES))
-def test_what_is_not_there_is_exit_code_5_and_one_line(line: str, at: str, folder: Path) -> None:
+def test_a_missing_name_is_exit_code_5_and_one_line(line: str, at: str, folder: Path) -> None:
     _require_not_found(run(line, at, folder), line)
 
 
@@ -258,7 +260,9 @@ def _require_not_found(finished: Finished, line: str) -> None:
         "mqadmin deleteSubGroup -g absent -c DefaultCluster",
     ],
 )
-def test_no_hint_tells_how_to_make_what_shall_be_deleted(line: str, at: str, folder: Path) -> None:
+def test_no_hint_suggests_creating_a_thing_that_shall_be_deleted(
+    line: str, at: str, folder: Path
+) -> None:
     finished = run(line, at, folder)
     assert finished.code == 5
     assert not re.search(r"create|makes it|add it", finished.err), finished.err

@@ -1,4 +1,4 @@
-"""The root of the command line: what every command has in common."""
+"""The root of the command line: exit codes, help, completion and output of all commands."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_interrupt_before_anything_began_is_no_traceback(
 
 
 def completed(words: str) -> list[str]:
-    """What the shell is offered after these words."""
+    """The completions offered after these words."""
     environment = {
         **os.environ,
         "_CONTRAIL_COMPLETE": "complete_bash",
@@ -125,7 +125,7 @@ def test_the_version_is_one_line() -> None:
 @pytest.mark.parametrize(
     "words", ["", "help", "topic", "topic create", "store dump", "broker drain"]
 )
-def test_help_is_what_the_flag_shows(words: str) -> None:
+def test_help_prints_the_same_as_the_flag(words: str) -> None:
     by_flag = contrail(*words.split(), "--help")
     by_word = contrail("help", *words.split())
     assert by_flag.code == by_word.code == 0
@@ -140,7 +140,7 @@ def test_help_has_help_of_its_own() -> None:
     assert contrail("help", "help", "help").out == told
 
 
-def test_help_of_what_is_not_there_is_one_line() -> None:
+def test_help_of_an_unknown_command_is_one_line() -> None:
     one_line(contrail("help", "tpoic"), 2, "'tpoic'", "did you mean topic?")
     one_line(contrail("help", "topic", "craete"), 2, "craete")
 
@@ -190,7 +190,7 @@ PROGRAM = [sys.executable, "-m", "contrail.cli"]
 @pytest.mark.parametrize(
     "words", ["--help", "--version", "topic --help", "mqadmin", "broker config all", "version"]
 )
-def test_a_reader_that_has_seen_enough_is_no_failure(cluster: LocalCluster, words: str) -> None:
+def test_a_reader_that_has_left_is_no_failure(cluster: LocalCluster, words: str) -> None:
     environment = {**os.environ, "NAMESRV_ADDR": cluster.namesrv}
     reading, writing = os.pipe()
     os.close(reading)
@@ -226,7 +226,7 @@ class _Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("columns", "is_table"), [("60", True), ("34", False)])
-def test_a_table_too_wide_for_the_terminal_is_told_row_by_row(
+def test_a_table_too_wide_for_the_terminal_is_printed_row_by_row(
     monkeypatch: pytest.MonkeyPatch, columns: str, is_table: bool
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)

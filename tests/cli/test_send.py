@@ -69,7 +69,7 @@ def test_a_line_is_sent_while_the_next_is_waited_for(cluster: LocalCluster) -> N
     assert {one.body for one in stored(cluster, topic)} == {b"first", b"second", b"third"}
 
 
-def test_tags_keys_and_properties_are_sent_and_told_as_json(cluster: LocalCluster) -> None:
+def test_tags_keys_and_properties_are_sent_and_printed_as_json(cluster: LocalCluster) -> None:
     topic = make_topic(cluster)
     finished = done(
         *("send", topic, "x", "--tags", "paid", "--keys", "o-1 o-2", "--keys", "o-3"),
@@ -139,7 +139,7 @@ def test_a_message_may_wait_for_its_time(
     assert len(stored(cluster, topic)) == (1 if value == "2020-01-01" else 0)
 
 
-def test_what_cannot_be_sent_is_counted_and_the_rest_is_sent(
+def test_messages_that_cannot_be_sent_are_counted_and_the_rest_is_sent(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     topic = make_topic(cluster)
@@ -192,7 +192,7 @@ def test_wrong_input_is_told_in_one_line(
         (["x", "--lines", "FOLDER/small", "--file", "nope"], ["--file nope"]),
     ],
 )
-def test_nothing_is_sent_when_something_cannot_be(
+def test_nothing_is_sent_when_one_body_is_invalid(
     cluster: LocalCluster, tmp_path: Path, arguments: list[str], words: list[str]
 ) -> None:
     topic = make_topic(cluster)
@@ -238,7 +238,7 @@ def test_a_topic_that_may_not_be_written_is_told_in_one_line(cluster: LocalClust
     one_line(finished, finished.code, "sealed")
 
 
-def test_an_unknown_topic_that_nobody_makes_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_unknown_topic_that_no_broker_creates_is_told_in_one_line(tmp_path: Path) -> None:
     closed = {"autoCreateTopicEnable": "false"}
     with LocalCluster(folder=tmp_path, properties=closed) as cluster:
         one_line(contrail("send", "nobody", "x", "-n", cluster.namesrv), 5, "nobody", "create")

@@ -90,14 +90,14 @@ def test_a_timed_message_is_due_at_the_millisecond_it_asked_for(
     assert due_in_slot_ms(properties, 59_000, 60_000) == due_ms
 
 
-def test_brokers_tell_how_many_wait_for_each_topic(cluster: LocalCluster, topic: str) -> None:
+def test_brokers_count_waiting_messages_by_topic(cluster: LocalCluster, topic: str) -> None:
     put(cluster, *(Message(topic, b"x", delay=3600.0) for _ in range(3)))
 
     def counts() -> list[int]:
         listed = valid_json("timer-list", "timer", "list", "-n", cluster.namesrv)
         return [broker["count_by_topic"].get(topic, 0) for broker in listed["brokers"]]
 
-    # Brokers count what their timers have taken, a little after it is stored.
+    # Brokers count a message once their timer has taken it, a little after it is stored.
     eventually(lambda: sum(counts()) == 3, "the brokers' counts")
     assert len(counts()) == 2
     listed = valid_json("timer-list", "timer", "list", "-n", cluster.namesrv)
@@ -214,7 +214,7 @@ def test_open_transactions_are_listed(cluster: LocalCluster, topic: str, half: s
     ("command", "word", "bodies"),
     [("commit", "committed", [b"half"]), ("rollback", "rolled back", [])],
 )
-def test_a_transaction_is_decided_once_somebody_agrees(
+def test_a_transaction_is_decided_only_with_consent(
     cluster: LocalCluster, topic: str, half: str, command: str, word: str, bodies: list[bytes]
 ) -> None:
     decide = ("tx", command, half, "-n", cluster.namesrv)
@@ -232,7 +232,7 @@ def test_a_transaction_is_decided_once_somebody_agrees(
 @pytest.mark.parametrize(
     ("command", "decision"), [("commit", "committed"), ("rollback", "rolled back")]
 )
-def test_a_decision_is_told_as_json(
+def test_a_decision_is_printed_as_json(
     cluster: LocalCluster, topic: str, half: str, command: str, decision: str
 ) -> None:
     told = valid_json(f"tx-{command}", "tx", command, half, "--yes", "-n", cluster.namesrv)

@@ -48,7 +48,7 @@ def test_a_topic_has_the_same_queues_on_every_broker_or_is_on_one(cluster: Local
     assert [(one["broker"], one["read_queues"]) for one in told["brokers"]] == [("broker-b", 8)]
 
 
-def test_creating_a_topic_again_changes_what_is_said_and_keeps_the_rest(
+def test_creating_a_topic_again_changes_the_given_settings_and_keeps_the_rest(
     cluster: LocalCluster,
 ) -> None:
     at = ["-n", cluster.namesrv]
@@ -130,7 +130,9 @@ def test_a_topic_shrinks_in_two_steps_and_only_when_it_is_consumed(cluster: Loca
     one_line(contrail(*shrink), 2, "has 1 queues or fewer already")
 
 
-def test_messages_that_nobody_consumes_are_given_up_only_on_request(cluster: LocalCluster) -> None:
+def test_messages_without_a_consuming_group_are_given_up_only_on_request(
+    cluster: LocalCluster,
+) -> None:
     filled(cluster, "abandoned", 2)
     shrink = ["topic", "shrink", "abandoned", "--queues", "1", "--yes", "-n", cluster.namesrv]
     assert "no group consumes the topic" in done(*shrink).out
@@ -138,7 +140,7 @@ def test_messages_that_nobody_consumes_are_given_up_only_on_request(cluster: Loc
     assert valid_json("topic-shrink", *shrink, "--abandon", "--quiet", "0s")["done"]
 
 
-def test_what_a_group_left_unread_counts_although_its_members_read_something_else(
+def test_unread_messages_of_a_group_count_although_its_members_read_other_topics(
     cluster: LocalCluster,
 ) -> None:
     at = ["-n", cluster.namesrv]
@@ -217,7 +219,7 @@ def test_queues_may_be_read_again_if_a_message_came_as_they_were_taken_away(
 
 
 @pytest.mark.proves("cli.commands.topic")
-def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
+def test_deleting_shows_the_loss_and_asks(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "doomed", 2)
     with Admin(cluster.namesrv) as admin:

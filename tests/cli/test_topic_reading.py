@@ -1,4 +1,4 @@
-"""A topic that is read without any group: places that cannot be read are told and passed over."""
+"""A topic that is read without any group: unreadable offsets are reported and skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 class DamagedQueue:
-    """A queue of which a broker gets past some places only after so many pulls, or never."""
+    """A queue where a broker gets past some offsets only after several pulls, or never."""
 
     def __init__(self, end: int, stuck: dict[int, float]) -> None:
         self.end = end
@@ -57,7 +57,7 @@ def stored(reader: TopicReader, end: int) -> list[int]:
 NEVER = float("inf")
 
 
-def test_a_gap_is_told_once_and_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gap_is_reported_once_and_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     reader = reader_of(6, {2: NEVER, 3: NEVER})
     assert stored(reader, 6) == [0, 1, 4, 5]
     told = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the option parser refuses: one line that names the input, what is allowed and the help."""
+"""Usage errors: one line that names the input, the allowed values and the help."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_check_for_programs_tells_its_mistake_as_json() -> None:
         ("topic list --json=3", "'--json' does not take a value"),
     ],
 )
-def test_a_value_that_is_refused_is_named_with_what_is_allowed(line: str, told: str) -> None:
+def test_a_refused_value_is_named_with_the_allowed_ones(line: str, told: str) -> None:
     words = line.split()
     one_line(contrail(*words), 2, told, f"`contrail {words[0]} {words[1]} --help`")
 
@@ -112,7 +112,7 @@ def test_a_bare_group_shows_its_help() -> None:
     assert contrail("topic", "--help").code == 0
 
 
-# What the rooms below say.
+# Errors of the client and the jobs.
 
 
 def sources() -> str:
@@ -133,7 +133,7 @@ def test_a_phrase_for_programs_becomes_one_for_the_command_line() -> None:
     assert in_words("as it is") == "as it is"
 
 
-def test_an_unreachable_cluster_is_told_in_options() -> None:
+def test_an_unreachable_cluster_is_reported_in_terms_of_options() -> None:
     finished = contrail("topic", "list", "-n", "127.0.0.1:1")
     one_line(finished, 4, "127.0.0.1:1", "--namesrv")
     assert "namesrv=" not in finished.err
@@ -141,7 +141,7 @@ def test_an_unreachable_cluster_is_told_in_options() -> None:
     assert "--namesrv" in checked.out and "namesrv=" not in checked.out
 
 
-def test_an_address_that_cannot_be_one_is_told_by_where_it_stands(
+def test_an_invalid_address_is_reported_with_its_origin(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     one_line(contrail("topic", "list", "-n", "nowhere"), 2, "--namesrv: 'nowhere' is no address")

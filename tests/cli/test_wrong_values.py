@@ -1,6 +1,6 @@
 """Values that no option can use, tried on every number and name of every command.
 
-What matters is how it ends: with an exit code of the list and a line that a person can read.
+Each must end with an exit code of the list and a line that a person can read.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ BASE: dict[str, list[str]] = {
     **{f"check {name}": ["--warn", "1", "--crit", "2"] for name in ("lag", "dlq", "disk")},
 }
 SERVERS = ("dev", "namesrv", "broker")
-# Would go on until it is ended: a count that large is what was asked for.
+# Would run until it is ended: the count is that large.
 ENDLESS = {("bench send", "--count"), ("bench consume", "--count")}
 CODES = frozenset(ExitCode) - {ExitCode.INTERRUPTED}
 

@@ -39,7 +39,7 @@ def _group(name: str, help: str) -> LazyCommand:
     return LazyCommand(f"contrail.cli.{name}", "app", help)
 
 
-# By what they are for; each heading's commands in the order of the help.
+# By purpose; each heading's commands in the order of the help.
 SECTIONS = {
     "Servers": {
         "dev": _group("dev", "A NameServer and a broker in one process, to try things out."),
@@ -62,6 +62,7 @@ SECTIONS = {
         ),
         "client": _group("client", "Connected producers and consumers: list, show."),
         "cluster": _group("cluster", "The brokers of a cluster and how they are."),
+        "replication": _group("replication", "Masters and slaves: how far they are; their secret."),
         "ctx": _group("ctx", "Named clusters, so that no address is typed twice."),
         "mqadmin": _group("mqadmin.app", "Apache's mqadmin commands under their own names."),
     },
@@ -88,13 +89,13 @@ def main() -> None:
     try:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
-        # So early that nothing of the command has begun, not even its imports.
+        # Before the command has begun, and even before its imports.
         code = _INTERRUPTED
     sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; the exit code. What is raised on purpose becomes one line."""
+    """Run one command line; the exit code. An error of ours becomes one line."""
     if not os.environ.get(_COMPLETION_VARIABLE):
         if arguments[:1] == [_HELP_WORD]:
             if arguments[1:2] and arguments[1] in (_HELP_WORD, *_HELP_FLAGS):
@@ -113,7 +114,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _require_streams() -> None:
-    """Give a program that was started with closed streams ones that go nowhere.
+    """Open /dev/null in place of standard streams that were closed at the start.
 
     Else the first file or socket that it opens would be taken for its output.
     """
@@ -121,7 +122,7 @@ def _require_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest that is free, which is this one.
+            # The lowest free descriptor, which is this stream's.
             os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             mode = "r" if name == "stdin" else "w"
@@ -133,7 +134,7 @@ def _say(text: str) -> int:
         print(text, flush=True)
         return 0
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough; nothing is left to be flushed at exit.
+        # The reader, such as `head`, has left; nothing may be flushed at exit.
         sys.stdout = None
         return 0
     except OSError as error:
@@ -143,7 +144,7 @@ def _say(text: str) -> int:
 
 
 def help_text() -> str:
-    """What ``contrail --help`` prints."""
+    """The text of ``contrail --help``."""
     lines = [
         "Usage: contrail COMMAND [ARGUMENTS]",
         "",
@@ -151,8 +152,8 @@ def help_text() -> str:
     ]
     for heading, rows in SECTIONS.items():
         lines += ["", heading]
-        lines += [f"  {name:<10} {row.help}" for name, row in rows.items()]
-    lines.append(f"  {_HELP_WORD:<10} Show the help of a command, as `contrail help topic create`.")
+        lines += [f"  {name:<11} {row.help}" for name, row in rows.items()]
+    lines.append(f"  {_HELP_WORD:<11} Show the help of a command, as `contrail help topic create`.")
     lines += [
         "",
         "Options",

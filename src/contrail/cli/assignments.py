@@ -8,7 +8,7 @@ from contrail.errors import OptionInvalid
 
 
 def parse_pairs(option: str, texts: Iterable[str] | None) -> dict[str, str]:
-    """The values by name; of a name that is given twice the last one counts.
+    """The values by name; if a name is given twice the last value counts.
 
     Raises:
         OptionInvalid: a piece has no name or no ``=``.

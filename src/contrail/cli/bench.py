@@ -17,7 +17,7 @@ from contrail.errors import OptionInvalid
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-# Brokers take less; what they say of it is told.
+# Brokers take less; their refusal is shown.
 _SIZE_MAX = 64 << 20
 _BATCH_MAX = 100_000
 
@@ -27,11 +27,13 @@ Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="A topic that exists.")
 ]
 Count = Annotated[
-    int | None, typer.Option("--count", min=1, metavar="N", help="End after so many messages.")
+    int | None, typer.Option("--count", min=1, metavar="N", help="End after this many messages.")
 ]
 Seconds = Annotated[
     float | None,
-    typer.Option("--seconds", min=0.1, metavar="S", help="End after so long; 10 without --count."),
+    typer.Option(
+        "--seconds", min=0.1, metavar="S", help="End after this many seconds; 10 without --count."
+    ),
 ]
 _SECONDS_MAX = 366 * 86_400.0
 
@@ -62,7 +64,7 @@ def send(
     seconds: Seconds = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", min=0.001, metavar="N", help="At most so many messages a second."),
+        typer.Option("--rate", min=0.001, metavar="N", help="At most this many messages a second."),
     ] = None,
     batch: Annotated[
         int,
@@ -145,7 +147,7 @@ def consume(
 
 
 def _limit(count: int | None, seconds: float | None) -> float | None:
-    # Not a range of the option: no comparison refuses "nan" there.
+    # Not a range of the option: its comparisons accept "nan".
     if seconds is not None and not seconds <= _SECONDS_MAX:
         raise OptionInvalid(
             f"--seconds {seconds:g}: it must be {_SECONDS_MAX:.0f} (a year) or less"
@@ -154,13 +156,13 @@ def _limit(count: int | None, seconds: float | None) -> float | None:
 
 
 def _require_topic(chosen: Target, topic: str) -> None:
-    """Before any load: a misspelled name is not to be created by the first message."""
+    """Before any load: the first message must not create a misspelled topic."""
     with chosen.admin() as admin:
         admin.topic_route(topic)
 
 
 def _run_until_interrupted(load: Coroutine[Any, Any, None]) -> bool:
-    """Whether somebody interrupted it: what was measured until then is worth as much."""
+    """Whether the load was interrupted: its figures until then still count."""
     try:
         asyncio.run(load)
     except KeyboardInterrupt:
@@ -169,7 +171,7 @@ def _run_until_interrupted(load: Coroutine[Any, Any, None]) -> bool:
 
 
 def _end(settings: dict[str, Any], measured: Measured, interrupted: bool, as_json: bool) -> None:
-    """The figures; they are all there is to say of a load that was interrupted."""
+    """The figures, also of an interrupted load."""
     _print({**settings, "interrupted": interrupted, **measured.result()}, as_json)
     if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)

@@ -30,13 +30,13 @@ class Mode(StrEnum):
     SYNC = "sync"
     # As the asynchronous send of clients: tried again on the same broker only.
     ASYNC = "async"
-    # Nobody answers; the latency is how long it takes to hand a message to the network.
+    # Brokers do not answer; the latency is the time to hand a message to the network.
     ONEWAY = "oneway"
 
 
 @dataclass(frozen=True, slots=True)
 class SendPlan:
-    """What is sent; ends after ``count`` messages or ``seconds``, whichever is given."""
+    """The load; ends after ``count`` messages or ``seconds``, whichever is given."""
 
     topic: str
     mode: Mode
@@ -49,7 +49,7 @@ class SendPlan:
 
 
 class Measured:
-    """What has been done so far; it outlives a load that is interrupted."""
+    """The figures so far; they outlive an interrupted load."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -65,7 +65,7 @@ class Measured:
         self.started_s = time.perf_counter()
 
     def end(self) -> None:
-        """Time counts no more: what is left is to close connections."""
+        """Time counts no more: only connections are closed after this."""
         self.ended_s = time.perf_counter()
 
     def done(self, messages: int, body_bytes: int, latency_us: int) -> None:
@@ -95,7 +95,7 @@ class Measured:
 
 
 class Pace:
-    """Deals turns: so many in all, until a time, at most so many a second."""
+    """Deals turns, within a count, a time and a rate."""
 
     def __init__(self, count: int | None, seconds: float | None, rate: float | None) -> None:
         self._turns: Iterator[int] = itertools.count() if count is None else iter(range(count))
@@ -104,7 +104,7 @@ class Pace:
         self._started_s = time.perf_counter()
 
     async def next(self, step: int) -> int:
-        """How many may be sent now, at most ``step``; 0 when all is done."""
+        """How many messages may be sent now, at most ``step``; 0 at the end."""
         taken = list(itertools.islice(self._turns, step))
         if not taken or (self._end_s is not None and time.perf_counter() >= self._end_s):
             return 0

@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from contrail.broker.app import Broker
+from contrail.broker.replication_config import replication_warnings
 from contrail.broker.settings import BrokerSettings, read_broker_settings
 from contrail.cli.assignments import parse_pairs
 from contrail.cli.broker_admin import config as config_command
@@ -119,7 +120,7 @@ app.command()(undrain)
 
 
 def _require_nothing_given(ctx: typer.Context, command: str) -> None:
-    """A flag before a command would be lost: it is about the broker that is not run then."""
+    """Refuse a flag before a command: it is a flag of the broker that is not run then."""
     given_names = [
         str(parameter.opts[-1])
         for parameter in ctx.command.params
@@ -135,7 +136,7 @@ def _is_given(ctx: typer.Context, name: str) -> bool:
 
 
 def default_properties(environment: Mapping[str, str]) -> dict[str, str]:
-    """What RocketMQ's broker assumes, too, where its file says nothing."""
+    """Defaults that RocketMQ's broker has, too."""
     properties = {"storePathRootDir": str(Path.home() / "store")}
     if name_servers := environment.get("NAMESRV_ADDR"):
         properties["namesrvAddr"] = name_servers
@@ -145,7 +146,7 @@ def default_properties(environment: Mapping[str, str]) -> dict[str, str]:
 def read_with_address(
     properties: Mapping[str, str], outgoing: Callable[[str], str | None]
 ) -> tuple[BrokerSettings, Advertised]:
-    """The settings with the address that clients shall be sent to.
+    """The settings with the address that clients are sent to.
 
     Raises:
         ConfigError: a setting is refused, or no such address can be found.
@@ -192,12 +193,13 @@ def _require_ip(address: str) -> None:
 
 
 def opening_lines(read: BrokerSettings, advertised: Advertised, source: Path | None) -> list[str]:
-    """What an operator wants to know before anything happens."""
+    """Log lines for the operator before the start."""
     config, store = read.broker, read.store
     port = config.listen_port
     ports = f"port {port}, fast port {port - FAST_PORT_DISTANCE}" if port else "any free ports"
     return [
         f"broker {config.broker_name} of {config.cluster_name}, id {config.broker_id}",
+        f"role: {config.role.value}",
         f"settings: {source or 'defaults and the command line'}",
         f"advertised address: {advertised.address} ({advertised.reason})",
         f"listening address: {config.listen_address}, {ports}",
@@ -205,7 +207,21 @@ def opening_lines(read: BrokerSettings, advertised: Advertised, source: Path | N
         f"flush: {store.flush_disk_type.value} ({_FLUSH_MEANING[store.syncs_before_ack]})",
         f"NameServers: {config.name_servers or 'none'}",
         f"TLS: {read.tls_mode.value}",
+        *_replication_lines(read),
     ]
+
+
+def _replication_lines(read: BrokerSettings) -> list[str]:
+    """Where slaves come in, or where a slave looks for its master."""
+    replication = read.replication
+    if not replication.admits_peers:
+        return []
+    if not read.broker.role.leads:
+        told = replication.fixed_master_address
+        return [f"master: {f'{told} (haMasterAddress)' if told else 'the NameServers name it'}"]
+    main = read.broker.listen_port
+    port = replication.ha_port(main) if main or replication.listen_port else "a free one"
+    return [f"port for slaves: {port}"]
 
 
 _FLUSH_MEANING = {
@@ -215,9 +231,9 @@ _FLUSH_MEANING = {
 
 
 def warnings(read: BrokerSettings) -> list[str]:
-    """What an operator should change, or at least know."""
+    """Warnings for the operator."""
     config = read.broker
-    found = [*read.notes, *read.moved]
+    found = [*read.notes, *read.moved, *replication_warnings(read.replication, config.role)]
     if not config.name_servers:
         found.append(
             "no NameServer is named: clients find this broker only after -n or namesrvAddr"
@@ -237,7 +253,11 @@ def warnings(read: BrokerSettings) -> list[str]:
 
 def all_properties(read: BrokerSettings) -> dict[str, str]:
     """Every setting by RocketMQ's name, as ``-c`` reads it back."""
-    return {**properties_of(read.broker), **properties_of(read.store)}
+    return {
+        **properties_of(read.broker),
+        **properties_of(read.store),
+        **properties_of(read.replication),
+    }
 
 
 def _broker(read: BrokerSettings) -> Broker:
@@ -250,6 +270,7 @@ def _broker(read: BrokerSettings) -> Broker:
         limits=limits_within(open_files, store_open_files_max=store.open_files_max),
         tls_mode=read.tls_mode,
         tls_files=read.tls_files,
+        replication=read.replication,
     )
 
 

@@ -1,4 +1,4 @@
-"""``contrail broker status`` and ``config``: running brokers, and settings they take at once."""
+"""``contrail broker status`` and ``config``: running brokers, and their settings."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from contrail.cli.output import (
     print_rows,
     time_text,
 )
+from contrail.cli.replication_status import figures_of as replication_figures
+from contrail.cli.replication_status import print_parts, summary_of
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.client.admin_values import BrokerAddress
 from contrail.client.blocking.admin import Admin
 from contrail.clock import SystemClock
-from contrail.errors import CallFailed
+from contrail.errors import CallFailed, ClientError
 
 ALL = "all"
 _OURS = "contrail"
 
 BrokerNames = Annotated[
-    str, typer.Argument(metavar="NAME", help="A broker's name or address, or all.")
+    str, typer.Argument(metavar="NAME", help="A broker's name, NAME:ID or address, or all.")
 ]
 
 
@@ -49,18 +51,27 @@ def status(
         for row in rows:
             values = {} if row["error"] else client.broker_runtime(row["address"]).values
             row["values"] = dict(sorted(values.items()))
+            row["replication"] = None if row["error"] else _replication(client, row["address"])
     if as_json:
         print_json(rows)
     elif name == ALL:
-        print_figures(rows)
+        print_figures(rows, more={"replication": summary_of})
     else:
         _print_broker(rows[0])
+
+
+def _replication(client: Admin, address: str) -> dict[str, Any] | None:
+    """None of a broker that takes part in no replication, or does not tell."""
+    try:
+        return replication_figures(client.replication_status(address))
+    except ClientError:
+        return None
 
 
 def _print_broker(row: dict[str, Any]) -> None:
     ratio = row["disk_used_ratio"]
     shown = {
-        **{name: value for name, value in row.items() if name != "values"},
+        **{name: value for name, value in row.items() if name not in ("values", "replication")},
         "boot_timestamp_ms": time_text(row["boot_timestamp_ms"]),
         "uptime_ms": duration_text(row["uptime_ms"]),
         "disk_used_ratio": None if ratio is None else f"{ratio:.1%}",
@@ -68,6 +79,9 @@ def _print_broker(row: dict[str, Any]) -> None:
     words = {"boot_timestamp_ms": "started", "uptime_ms": "up", "disk_used_ratio": "disk used"}
     print_facts({words.get(name, name.replace("_", " ")): value for name, value in shown.items()})
     print()
+    if row["replication"] is not None:
+        print_parts([{**row, **row["replication"]}])
+        print()
     print_facts(row["values"])
 
 
@@ -111,7 +125,7 @@ def config(
         print_json(rows)
     else:
         columns = ["broker", "setting", *(["before"] if wanted else []), "value", "applies"]
-        print_rows(rows, columns, empty="it told no settings")
+        print_rows(rows, columns, empty="it sent no settings")
 
 
 def _meant(client: Admin, name: str) -> list[BrokerAddress]:
@@ -119,7 +133,8 @@ def _meant(client: Admin, name: str) -> list[BrokerAddress]:
     if name == ALL:
         return client.brokers()
     for one in client.brokers():
-        if name == one.address or (name == one.broker_name and one.is_master):
+        names = [one.address, f"{one.broker_name}:{one.broker_id}"]
+        if name in names or (name == one.broker_name and one.is_master):
             return [one]
     return [client.broker_runtime(name).broker]
 
@@ -155,7 +170,7 @@ def _row(
 
 
 def _applies(setting: str, known: dict[str, str]) -> str | None:
-    """When a change counts; not known of brokers of another make."""
+    """When a change takes effect; unknown for brokers of another make."""
     if not any(name.startswith(_OURS) for name in known):
         return None
     return "at once" if setting in CHANGEABLE else "after a restart"

@@ -1,12 +1,13 @@
 """``contrail broker drain`` and ``undrain``: take a broker out of service without a failed send.
 
-Draining is soft first: the NameServers tell producers not to choose the broker, which still takes
-what producers send that have not heard of it yet. Only when nothing comes any more the broker
-itself is told, so that its next registration, or a restart, does not bring the producers back.
+Draining is soft first: the NameServers' routes keep producers from choosing the broker, which still
+takes sends of producers with an older route. Only when no message comes any more the broker's own
+permission is changed, so that its next registration, or a restart, does not bring the producers
+back.
 
 Delayed, timed and half messages are stored in topics of the broker's own, which its count of
-messages leaves out: they are counted where they are stored. What the broker does with them later,
-a delivery or a check, counts as an arrival too: it waits rather too long than too short.
+messages leaves out: they are counted where they are stored. The broker's own writes for them, a
+delivery or a check, count as arrivals too: draining waits rather too long than too short.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from contrail.protocol.bodies.topics import QueueReach, decode_topic_stats
 from contrail.protocol.codes import RequestCode, ResponseCode
 
 _PUT_TOTAL = "msgPutTotalTodayNow"
-# Where messages of producers are stored that the total leaves out.
+# Topics of producers' messages that the total leaves out.
 _STORED_APART = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, SINK_TOPIC)
 _DELAY_FIGURE = "scheduleMessageOffset_"
-# Its members keep their progress to themselves.
+# Members of such a group keep their offsets locally.
 _BROADCASTING = "BROADCASTING"
 # A broker that registers anew during the wait gets its permission back: it is taken again.
 _WIPE_INTERVAL_S = 5.0
@@ -128,7 +129,7 @@ def undrain(
     with open_admin(namesrv, ctx) as client:
         broker = client.broker_runtime(name).broker.broker_name
         perm = permission(client, broker) | int(Perm.READ | Perm.WRITE)
-        # Also when it has that permission: the broker registers, and tells the topics' own.
+        # Also when it has that permission: the broker then registers its topics' permissions.
         client.update_broker_config({PERMISSION: str(perm)}, broker=broker)
         _wait_for_routes(client, broker, takes=True)
     if as_json:
@@ -153,7 +154,7 @@ class _Arrivals:
             self._wiped_s = time.monotonic()
         counts = self._counts()
         for name, before in (self._seen or counts).items():
-            # A broker that was restarted counts from nothing.
+            # A restarted broker counts from 0.
             self._total += counts[name] - (before if counts[name] >= before else 0)
         self._seen = counts
         return self._total
@@ -173,7 +174,7 @@ class _Arrivals:
 
 
 def _reaches(client: Admin, broker: str, topic: str) -> list[QueueReach]:
-    """How far the queues of a topic reach on a broker, by queue id; none where it has no such."""
+    """How far the queues of a topic reach on a broker, by queue id; empty without the topic."""
     try:
         answer = client.ask_broker(broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
     except BrokerRefused as refusal:
@@ -207,9 +208,9 @@ def _drained(
 
 
 def _unread(client: Admin, broker: str) -> list[str]:
-    """What groups have to read on a broker yet.
+    """The messages that groups have yet to read on a broker.
 
-    Each group is asked for: the answer for all at once leaves out queues that may only be read.
+    Each group is requested separately: the answer for all groups leaves out read-only queues.
     """
     found = []
     topics = frozenset(client.topic_configs(broker))
@@ -221,7 +222,7 @@ def _unread(client: Admin, broker: str) -> list[str]:
 
 
 def _left(client: Admin, group: str, broker: str, topics: frozenset[str]) -> Iterator[int]:
-    """What a group has to read, by queue; of a topic without any offset of it all there is."""
+    """The messages a group has to read, by queue; all of a topic without an offset of the group."""
     queues = [one for one in client.lag(group).queues if one.queue.broker_name == broker]
     yield from (one.lag for one in queues)
     members = client.group_connections(group)
@@ -233,7 +234,7 @@ def _left(client: Admin, group: str, broker: str, topics: frozenset[str]) -> Ite
 
 
 def _pending(client: Admin, broker: str) -> list[str]:
-    """What a broker has to deliver yet, and no group can read."""
+    """The messages a broker has yet to deliver, which no group can read."""
     counts = {
         "delayed messages are not due yet": _delayed(client, broker),
         "timed messages are not due yet": _timed(client, broker),
@@ -246,7 +247,7 @@ def _delayed(client: Admin, broker: str) -> int:
     values = client.broker_runtime(broker).values
     left = 0
     for level, reach in enumerate(_reaches(client, broker, SCHEDULE_TOPIC), 1):
-        # The level's next offset, and its end; a level that delivered nothing may not be told.
+        # The level's next offset, and its end; a level without deliveries may be missing.
         text = values.get(f"{_DELAY_FIGURE}{level}", "").partition(",")[0]
         begin = int(text) if text.isdecimal() else 0
         left += max(0, reach.queue_offset_max - max(begin, reach.queue_offset_min))
@@ -257,7 +258,7 @@ def _timed(client: Admin, broker: str) -> int:
     try:
         counts = client.timer_counts(allow_partial=True).get(broker)
     except BrokerRefused:
-        # Brokers refuse that have no timer: old ones, and those where it is switched off.
+        # Brokers without a timer refuse: old ones, and those with the timer off.
         return 0
     return 0 if counts is None else sum(counts.by_topic.values())
 
@@ -268,12 +269,12 @@ def _open_transactions(client: Admin, broker: str) -> int:
     except BrokerRefused as refusal:
         if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise
-        # Apache's brokers do not tell.
+        # Apache's brokers do not report them.
         return 0
 
 
 def _wait_for_routes(client: Admin, broker: str, *, takes: bool) -> None:
-    """Until a NameServer says what the broker was told."""
+    """Wait until a NameServer has the broker's new permission."""
     for _ in ticks(timedelta(seconds=15), _POLL_S):
         if takes_messages(client, broker) in (takes, None):
             return
@@ -284,7 +285,7 @@ def _wait_for_routes(client: Admin, broker: str, *, takes: bool) -> None:
 
 
 def _notes(client: Admin, broker: str) -> list[str]:
-    """Whose sends will fail, or not go elsewhere."""
+    """Warn of topics whose sends will fail, or stay on this broker."""
     lines = []
     alone, ordered = _troubled(client, broker)
     if alone:
@@ -301,7 +302,7 @@ def _notes(client: Admin, broker: str) -> list[str]:
 
 
 def _troubled(client: Admin, broker: str) -> tuple[list[str], list[str]]:
-    """Topics that nobody else takes messages of, and those whose queues are fixed to the broker."""
+    """Topics that no other broker takes messages of, and topics with queues fixed to the broker."""
     plain = frozenset(client.topics(internal=False))
     own = _writable(client, broker)
     masters = [one.broker_name for one in client.brokers() if one.is_master]
@@ -317,7 +318,7 @@ def _troubled(client: Admin, broker: str) -> tuple[list[str], list[str]]:
 
 
 def _is_fixed(client: Admin, topic: str, broker: str) -> bool:
-    """Whether NameServers give producers a fixed list of queues, whatever may be written."""
+    """Whether NameServers give producers a fixed list of queues, whatever the permissions."""
     pieces = (client.topic_route(topic).order_config or "").split(";")
     return broker in {piece.partition(":")[0].strip() for piece in pieces}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from contrail.cli.output import print_rows
@@ -79,13 +79,13 @@ def _figures(runtime: BrokerRuntime, perm: int, now_ms: int) -> dict[str, Any]:
 
 
 def permission(client: Admin, broker: str) -> int:
-    """What the broker lets clients do, as it says itself."""
+    """The broker's permission, by its own settings."""
     text = client.broker_config(broker).get(PERMISSION, "")
     return int(text) if text.isdecimal() else int(Perm.READ | Perm.WRITE)
 
 
 def takes_messages(client: Admin, broker_name: str) -> bool | None:
-    """Whether a NameServer sends producers there; told by the topic of the broker's own name."""
+    """Whether a NameServer's route lets producers write, by the topic of the broker's own name."""
     try:
         route = client.topic_route(broker_name)
     except RouteMissing:
@@ -108,14 +108,23 @@ def _sum(rows: Sequence[dict[str, Any]], name: str, start: float) -> float:
     return sum((row[name] or 0 for row in rows), start)
 
 
-def print_figures(rows: Sequence[dict[str, Any]], totals: dict[str, Any] | None = None) -> None:
-    """The table of brokers, and a row of sums."""
-    shown = [_shown(row) for row in rows]
+def print_figures(
+    rows: Sequence[dict[str, Any]],
+    totals: dict[str, Any] | None = None,
+    *,
+    more: Mapping[str, Callable[[Any], str]] | None = None,
+) -> None:
+    """The table of brokers, and a row of sums; ``more`` are further columns and their texts."""
+    further = dict(more or {})
+    columns = [*_COLUMNS, *further]
+    shown = [
+        {**_shown(row), **{name: text(row[name]) for name, text in further.items()}} for row in rows
+    ]
     if totals is not None:
-        blank = dict.fromkeys(_COLUMNS, "")
+        blank = dict.fromkeys(columns, "")
         sums = {**blank, **_rates(totals), "cluster": "total", "broker": _count_text(len(rows))}
         shown.append(sums)
-    print_rows(shown, _COLUMNS, empty="there are no brokers")
+    print_rows(shown, columns, empty="there are no brokers")
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """``contrail check``: lag, dead letters and disk for monitors, by Nagios's conventions.
 
-One line on standard output with figures behind a bar, and the exit code says the rest.
+One line on standard output with figures behind a bar, and the exit code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Status(IntEnum):
     UNKNOWN = 3
 
 
-# A figure past a limit is worse than a server that cannot tell.
+# A figure past a limit is worse than a server without an answer.
 _WORST_FIRST = (Status.CRITICAL, Status.UNKNOWN, Status.WARNING, Status.OK)
 
 
@@ -68,7 +68,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check found out."""
+    """The result of a check."""
 
     status: Status
     text: str
@@ -96,7 +96,7 @@ Crit = Annotated[str | None, typer.Option("--crit", metavar="LIMIT", help="Criti
 
 
 class CheckCommand(TyperCommand):
-    """A check whose options cannot be read is one that cannot be made."""
+    """Answer UNKNOWN for a check with invalid options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         as_json = "--json" in args
@@ -107,7 +107,7 @@ class CheckCommand(TyperCommand):
 
 
 class CheckGroup(TyperGroup):
-    """The same for what is no check at all."""
+    """The same for a command that is no check."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -196,7 +196,8 @@ def disk(
 
 def _lags(admin: Admin, group: str | None, topic: str | None) -> dict[str, float]:
     if group is not None:
-        # Asked for all topics, since brokers invent a lag for a topic that it never consumed.
+        # Requested for all topics, since brokers invent a lag for a topic that the group never
+        # consumed.
         found = {group: admin.lag(group)}
     else:
         known = frozenset(admin.groups())
@@ -235,7 +236,7 @@ def _judge_disks(admin: Admin, limits: Limits) -> Checked:
     everyone = (one.broker_name if one.is_master else one.address for one in admin.brokers())
     silent = [name for name in everyone if name not in runtimes]
     metrics = tuple(
-        # A broker that has stored nothing yet has no folder to measure, and says -1.
+        # A broker without messages has no folder to measure, and reports -1.
         Metric(name, max(0, round(one.disk_used_ratio * 100, 1)), "%", limits.warn, limits.crit)
         for name, one in sorted(runtimes.items())
     )
@@ -248,7 +249,7 @@ def _judge_disks(admin: Admin, limits: Limits) -> Checked:
 
 
 def _text(metrics: tuple[Metric, ...], limits: Limits, what: str) -> str:
-    """The worst few, which is what a person who is woken up wants to read."""
+    """The worst few figures, for the person on call."""
     worst = sorted(metrics, key=lambda one: -one.value)
     above = [one for one in worst if limits.status(one.value) is not Status.OK] or worst[:1]
     told = ", ".join(f"{one.name} {one.value:g}{one.unit}" for one in above[:5])
@@ -280,7 +281,7 @@ def _limit(option: str, text: str, unit: str) -> float:
 
 
 def _finish(name: str, look: Callable[[], Checked], as_json: bool) -> None:
-    """Monitors read standard output and the exit code, whatever happened."""
+    """Print on standard output and end with the state's code, which monitors read."""
     try:
         checked = look()
     except ContrailError as error:

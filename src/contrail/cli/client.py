@@ -1,4 +1,4 @@
-"""``contrail client``: who is connected, and how a consumer is from its own point of view."""
+"""``contrail client``: connected clients, and a consumer's own running info."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def list_clients(
     with open_admin(namesrv, ctx) as admin:
         rows = [one.row() for one in clients(admin, group)]
         if group is not None and not rows:
-            # A producer group is known by its members alone, a consumer group also without any.
+            # A producer group exists by its members alone, a consumer group also without any.
             require_group(admin, group, may_be_made=False)
     if as_json:
         print_json(rows)
@@ -60,7 +60,10 @@ def show(
     ctx: ContextName = None,
     group: GroupName = None,
     stack: Annotated[
-        bool, typer.Option("--stack", help="Also what its threads do; not every client tells.")
+        bool,
+        typer.Option(
+            "--stack", help="Also the stacks of its threads; not every client sends them."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -126,4 +129,4 @@ def _print_consumer(one: dict[str, Any], *, with_stack: bool) -> None:
     print_facts(one["properties"])
     if with_stack:
         print()
-        print(one["stack"] or "this client does not tell what its threads do")
+        print(one["stack"] or "this client does not send the stacks of its threads")

@@ -1,4 +1,4 @@
-"""What is known of the connected clients, as rows: the same for tables and for JSON."""
+"""The connected clients as rows: the same for tables and for JSON."""
 
 from __future__ import annotations
 

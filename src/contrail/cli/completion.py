@@ -1,4 +1,4 @@
-"""Names of topics and groups for the shell: asked for briefly, and nothing where nobody answers."""
+"""Names of topics and groups for the shell: with a short timeout, and none without an answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contrail.cli.target import Target, target
 from contrail.client.admin import Admin
 from contrail.errors import ContrailError
 
-# Whoever presses Tab waits for it.
+# A person who pressed Tab waits for it.
 _PATIENCE_S = 1.0
 
 _Ask = Callable[[Admin], Awaitable[Iterable[str]]]

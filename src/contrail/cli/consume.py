@@ -31,10 +31,10 @@ from contrail.model.topic import retry_topic
 app = typer.Typer(add_completion=False)
 
 _POLL_MS = 500
-# Whoever wants to end at the end wants to know soon that it is there.
+# With --until-end the end of a queue should be noticed soon.
 _POLL_MS_TO_END = 100
 _BATCH = 32
-# How long a member waits for its share of the queues before it believes that it gets none.
+# How long a member waits for its share of the queues before it counts as having none.
 _SHARE_WAIT_S = 30.0
 _FROM_WHERE: dict[PlaceKind, StartName] = {
     PlaceKind.EARLIEST: "first",
@@ -60,10 +60,10 @@ def consume(
         ),
     ],
     count: Annotated[
-        int | None, typer.Option("-c", "--count", min=1, help="End after so many messages.")
+        int | None, typer.Option("-c", "--count", min=1, help="End after this many messages.")
     ] = None,
     exit_at_end: Annotated[
-        bool, typer.Option("-e", "--exit", help="End at what is the end now.")
+        bool, typer.Option("-e", "--exit", help="End at the present end of the topic.")
     ] = False,
     start: Annotated[
         str,
@@ -89,7 +89,7 @@ def consume(
     with cluster.admin() as admin, _consumer(cluster, group, place) as consumer:
         _require_readable(admin, topic, expression)
         consumer.subscribe(topic, expression)
-        # Members share the retries of their group too: nobody else reads those of its share.
+        # Members share the retries of their group too: no other member reads its share of them.
         consumer.subscribe(retry_topic(group))
         reading = _Reading(consumer, topic, printer, count)
         with until_reader_leaves():
@@ -107,7 +107,7 @@ def _group_place(start: str) -> StartPlace:
 
 
 def _require_readable(admin: Admin, topic: str, expression: str | Sql92) -> None:
-    """Raises what is wrong at once; a member would wait for the topic to come."""
+    """Raise for a missing topic at once; a member would wait for it."""
     require_readable(topic, admin.queues(topic))
     if isinstance(expression, Sql92):
         try:
@@ -130,7 +130,7 @@ def _consumer(cluster: Target, group: str, place: StartPlace) -> PullConsumer:
 
 
 class _Reading:
-    """Prints what the group's share brings, and commits what is printed."""
+    """Prints the messages of the member's share, and commits the printed ones."""
 
     def __init__(
         self,
@@ -149,11 +149,11 @@ class _Reading:
         self._started_s = time.monotonic()
 
     def run(self, *, exit_at_end: bool) -> None:
-        """Until the count or the end is reached, or somebody interrupts it."""
+        """Run until the count or the end is reached, or an interrupt."""
         try:
             self._read(exit_at_end=exit_at_end)
         except KeyboardInterrupt:
-            # Whoever follows a topic ends it so: of a batch what is out already counts.
+            # Ctrl-C is the usual end: the printed messages of a batch count.
             self._printer.flush()
             self._commit_printed()
 
@@ -166,7 +166,8 @@ class _Reading:
             if messages:
                 self._print(messages)
             else:
-                # What a filter left out counts as well, and where a new group begins.
+                # Messages that a filter left out count as well, and the start offset of a new
+                # group.
                 self._consumer.commit()
                 if exit_at_end and self._is_at_end():
                     return
@@ -179,7 +180,7 @@ class _Reading:
         self._commit_printed()
 
     def _commit_printed(self) -> None:
-        """By name: a queue that was given away and came back meanwhile would be set back."""
+        """By name: a queue that was lost and assigned again meanwhile would be set back."""
         mine = set(self._consumer.assignment())
         printed = {queue: place for queue, place in self._printed.items() if queue in mine}
         if printed:
@@ -198,7 +199,7 @@ class _Reading:
                 self._ends[queue] = self._consumer.queue_offset_max(queue)
 
     def _is_at_end(self) -> bool:
-        """Whether all of the share is read up to where it ended when the share was given."""
+        """Whether the share is read up to the queues' ends at the time of its assignment."""
         share = self._share()
         if not share:
             return time.monotonic() - self._started_s > _SHARE_WAIT_S

@@ -56,7 +56,7 @@ def list_groups(
     namesrv: NameServers = None,
     ctx: ContextName = None,
     cluster: Cluster = None,
-    internal: Annotated[bool, typer.Option("--internal", help="Also those of the system.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Also the system's groups.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List all groups: members, model, topics and lag."""
@@ -73,7 +73,7 @@ def list_groups(
 def describe(
     group: Group, namesrv: NameServers = None, ctx: ContextName = None, as_json: AsJson = False
 ) -> None:
-    """Show members, subscriptions, offsets, settings, and what members disagree about."""
+    """Show members, subscriptions, offsets, settings, and where members disagree."""
     with open_admin(namesrv, ctx) as client:
         require_group(client, group)
         told = described(client, group)
@@ -173,7 +173,7 @@ def create(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a group on every broker; one that is there gets the settings that are given."""
+    """Create a group on every broker; an existing one gets the given settings."""
     if cluster is not None and broker is not None:
         raise ConfigError("--cluster and --broker: give one of the two")
     check_not_system_group(group)
@@ -241,7 +241,7 @@ def delete(
         members = client.group_connections(group, cluster=cluster)
         if members.is_online and not force:
             raise CommandFailed(
-                f"group {group!r} has {member_words(members)}, who would bring it back: stop "
+                f"group {group!r} has {member_words(members)}, which would create it again: stop "
                 "them first, or say --force"
             )
         tables = client.group_configs(cluster=cluster)

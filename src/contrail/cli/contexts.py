@@ -41,7 +41,7 @@ class Contexts:
     current: str | None = None
 
     def named(self, name: str, *, may_be_added: bool = True) -> Context:
-        """Raises ``NotFound`` for a name that none has."""
+        """Raises ``NotFound`` for an unknown name."""
         if name not in self.by_name:
             known = ", ".join(sorted(self.by_name)) or "none yet"
             hint = f"; add it with: contrail ctx add {name} HOST:9876" if may_be_added else ""
@@ -71,7 +71,7 @@ def contexts_path() -> Path:
 
 
 def load_contexts(path: Path) -> Contexts:
-    """What the file says; no file is no contexts.
+    """The contexts of the file; none without a file.
 
     Raises:
         ConfigError: it is not a file of contexts.
@@ -89,7 +89,7 @@ def load_contexts(path: Path) -> Contexts:
 
 
 def save_contexts(path: Path, contexts: Contexts) -> None:
-    """Replace the file in one step; it may hold addresses that are nobody else's business.
+    """Replace the file in one step; it is private to the user, as it may hold addresses.
 
     Raises:
         ConfigError: it cannot be written.

@@ -68,7 +68,7 @@ def list_contexts(as_json: AsJson = False) -> None:
 
 @app.command()
 def use(name: Name, as_json: AsJson = False) -> None:
-    """Make a context the one that commands work on when nothing else is said."""
+    """Make a context the default of all commands."""
     contexts = change_contexts(contexts_path(), lambda known: known.using(name))
     if as_json:
         print_json(_row(contexts, name))

@@ -1,4 +1,4 @@
-"""What a command shows of messages some of which are damaged: the sound ones, then the damage."""
+"""Shows answers with damaged messages: the sound messages, then the damage."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contrail.errors import MessageDamaged
 
 
 class DamageNoted:
-    """Takes sound messages and keeps what is told of the others, until they were shown."""
+    """Takes sound messages and keeps the remarks about damaged ones, until the former are shown."""
 
     def __init__(self) -> None:
         self._told: dict[str, None] = {}
 
     def note(self, told: str) -> None:
-        """Keep words about a damaged message; the same are kept once."""
+        """Keep a remark about a damaged message; equal remarks are kept once."""
         self._told[told] = None
 
     def sound(self, ask: Callable[[], list[ReceivedMessage]]) -> list[ReceivedMessage]:
@@ -27,6 +27,6 @@ class DamageNoted:
             return list(damage.partial)
 
     def require_none(self) -> None:
-        """Raises ``MessageDamaged`` if something was noted: a command ends with it, exit code 1."""
+        """Raises ``MessageDamaged`` if damage was noted: a command ends with it, exit code 1."""
         if self._told:
             raise MessageDamaged("; ".join(self._told))

@@ -1,4 +1,4 @@
-"""Dead letters: reading them, what they tell of themselves, and the copies that go back."""
+"""Dead letters: reading them, their origin and cause, and sending copies back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAY_BE_SENT = "it was on its way when the command was interrupted, and may have
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which dead letters are meant; times are those at which they became dead letters."""
+    """A selection of dead letters; times are those at which they became dead letters."""
 
     tags: Sequence[str] = ()
     keys: Sequence[str] = ()
@@ -45,7 +45,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one dead letter: ``replayed``, ``skipped``, ``failed`` or ``interrupted``."""
+    """The result for one dead letter: ``replayed``, ``skipped``, ``failed`` or ``interrupted``."""
 
     letter: ReceivedMessage
     outcome: str
@@ -91,11 +91,11 @@ def _summary(admin: Admin, topic: str) -> dict[str, object]:
 
 
 def letters_of(admin: Admin, group: str, wanted: Wanted) -> Iterator[ReceivedMessage]:
-    """A group's dead letters that are meant, queue by queue.
+    """A group's selected dead letters, queue by queue.
 
     Raises:
-        NotFound: the group never had any.
-        CommandFailed: a broker lets nobody read them.
+        NotFound: the group never had a dead letter.
+        CommandFailed: a broker's dead-letter topic is not readable.
     """
     require_letters(admin, group)
     closed = why_closed(admin, group)
@@ -133,11 +133,11 @@ def _ids(letter: ReceivedMessage) -> set[str]:
     return {letter.message_id, letter.offset_message_id, _origin_id(letter)}
 
 
-# Going back.
+# Sending back.
 
 
 def replay_plan(letters: Iterable[ReceivedMessage], to_topic: str | None) -> list[str]:
-    """What a replay will do, for a person to agree to."""
+    """The plan of a replay, for a person to agree to."""
     targets = Counter(to_topic or origin_topic(one.properties) for one in letters)
     nowhere = targets.pop(None, 0)
     lines = [f"dead letters to topic {topic}: {count:,}" for topic, count in targets.most_common()]
@@ -147,7 +147,7 @@ def replay_plan(letters: Iterable[ReceivedMessage], to_topic: str | None) -> lis
 
 
 class Replay:
-    """Sends dead letters back, one after the other, at most so many a second."""
+    """Sends dead letters back, one after the other, at a bounded rate."""
 
     def __init__(
         self, producer: Producer, *, to_topic: str | None, rate: float | None, job_id: str
@@ -156,12 +156,12 @@ class Replay:
         self._to_topic = to_topic
         self._rate = rate
         self._job_id = job_id
-        # What is on its way: if somebody interrupts, nobody knows whether it arrived.
+        # The letter being sent: after an interrupt it is unknown whether it arrived.
         self._sending: Outcome | None = None
 
     @property
     def interrupted(self) -> Outcome | None:
-        """The letter that was on its way when an interruption came."""
+        """The result of the letter that was being sent at the interrupt."""
         return self._sending
 
     def run(self, letters: Iterable[ReceivedMessage]) -> Iterator[Outcome]:

@@ -39,8 +39,29 @@ BrokerPort = Annotated[
         "--broker-port",
         metavar="N",
         help="The broker's port, with its fast port two below; 0 takes free ones. "
-        "By default 10911, or free ones when somebody has it.",
+        "By default 10911, or free ones when it is taken.",
         min=0,
+    ),
+]
+
+
+ReplicaCount = Annotated[
+    int,
+    typer.Option(
+        "--replicas",
+        metavar="N",
+        help="Slaves of the broker; each broker is then a process that can be killed.",
+        min=0,
+        max=8,
+    ),
+]
+RestartAfter = Annotated[
+    float,
+    typer.Option(
+        "--restart-after",
+        metavar="SECONDS",
+        help="With --replicas: how long a killed broker stays away.",
+        min=0.0,
     ),
 ]
 
@@ -50,25 +71,27 @@ def dev(
     folder: Folder = None,
     port: Port = _NAMESRV_PORT,
     broker_port: BrokerPort = None,
+    replicas: ReplicaCount = 0,
+    restart_after: RestartAfter = 20.0,
     settings: Settings = None,
     as_json: AsJson = False,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
-    """Run a NameServer and a broker on this host, and say what to try; Ctrl-C ends both."""
+    """Run a NameServer and a broker on this host, and say what to try; Ctrl-C ends all."""
     assignments = parse_pairs("--set", settings)
     set_up_logs(level=log_level)
     # Nothing that is made until the servers are ready is garbage; they switch it on again.
     gc.disable()
-    # They are most of what this command loads; its help needs none of them.
+    # The servers are most of this command's imports; its help needs none of them.
     from contrail.cli.dev_servers import DevServers, Wanted
     from contrail.cli.serving import serve
 
-    wanted = Wanted(folder, port, broker_port, assignments)
+    wanted = Wanted(folder, port, broker_port, assignments, replicas, restart_after)
     raise typer.Exit(
         serve(
             lambda: DevServers(wanted),
             on_ready=_ready_json if as_json else _ready_text,
-            failed_event=lambda servers: servers.broker.failed,
+            failed_event=lambda servers: servers.failed,
         )
     )
 

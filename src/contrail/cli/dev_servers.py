@@ -1,4 +1,4 @@
-"""The NameServer and the broker of ``contrail dev``: one process, one event loop, one folder."""
+"""The servers of ``contrail dev``: one event loop and one folder; replicas are children."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from contrail.broker.app import Broker
+from contrail.broker.replication_config import HA_PORT_DISTANCE
 from contrail.broker.settings import BrokerSettings, read_broker_settings
+from contrail.cli.dev_replicas import (
+    PAIR_PROPERTIES,
+    Replicas,
+    free_broker_port,
+    free_port,
+    plan_replicas,
+)
 from contrail.cli.serving import end_at_once
 from contrail.clock import clock_for
 from contrail.errors import ConfigError
@@ -36,7 +44,7 @@ _REMOVAL_PAUSE_S = 0.01
 # Within the number of files that a process may open by default, beside those of the store.
 _LIMITS = Limits(connection_count_max=256)
 
-# Small files are quick to make and easy to look into; a message is answered before the disk has it.
+# Small files are made in little time and easy to look into; a send is answered before the flush.
 DEV_PROPERTIES: Mapping[str, str] = {
     "autoCreateTopicEnable": "true",
     "flushDiskType": "ASYNC_FLUSH",
@@ -47,11 +55,11 @@ DEV_PROPERTIES: Mapping[str, str] = {
     "maxIndexNum": "200000",
     "contrailOpenFilesMax": "256",
     "contrailPrepareSegments": "false",
-    # A laptop that is busy with something else must not turn sends away.
+    # A busy laptop must not have sends refused.
     "brokerFastFailureEnable": "false",
     "traceTopicEnable": "true",
 }
-# What this command decides itself; two places to say it would contradict each other.
+# Settings that this command decides itself; a second source would contradict it.
 _DECIDED = {
     "listenAddress": "it listens on this host only; run `contrail broker` for others",
     "listenPort": "say --broker-port",
@@ -62,16 +70,18 @@ _DECIDED = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     folder: Path | None
     port: int
     broker_port: int | None
     settings: Mapping[str, str]
+    replicas: int = 0
+    restart_after_s: float = 20.0
 
 
 class DevServers:
-    """Both servers as one: started and stopped together."""
+    """All servers as one: started and stopped together."""
 
     broker: Broker
 
@@ -86,9 +96,10 @@ class DevServers:
         )
         self._clock = clock_for(os.environ)
         self._nameserver: NameServer | None = None
+        self._replicas: Replicas | None = None
 
     async def start(self) -> None:
-        """Start the NameServer, then the broker; return once they know each other.
+        """Start the NameServer, then the broker or brokers; return once they know each other.
 
         Raises:
             ConfigError: a port or a folder cannot be used.
@@ -96,7 +107,7 @@ class DevServers:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             await self._start_nameserver()
-            await self._start_broker()
+            await (self._start_replicas() if self._wanted.replicas else self._start_broker())
             gc.freeze()
             gc.enable()
         except BaseException:
@@ -104,21 +115,29 @@ class DevServers:
             raise
 
     async def stop(self) -> None:
-        """Stop both and write everything down; a temporary folder goes away."""
+        """Stop all with a clean shutdown; a temporary folder is removed."""
         self._end_at_once_on_signal()
         print("stopping; Ctrl-C once more ends at once", file=sys.stderr)
-        await self.broker.stop()
+        if self._replicas is None:
+            await self.broker.stop()
         await self._undo()
 
+    @property
+    def failed(self) -> asyncio.Event | None:
+        """Set when the broker of this process must not go on."""
+        return self.broker.failed if self._replicas is None else None
+
     def facts(self) -> dict[str, Any]:
-        """Where everything is."""
+        """Addresses and folder of the running servers."""
         assert self._nameserver is not None
+        replicas = [] if self._replicas is None else self._replicas.facts()
         return {
             "namesrv": self._nameserver.address,
-            "broker": self.broker.address,
+            "broker": replicas[0]["broker"] if replicas else self.broker.address,
             "broker_name": self._settings.broker.broker_name,
             "cluster": self._settings.broker.cluster_name,
-            "metrics": self._metrics(),
+            "metrics": replicas[0]["metrics"] if replicas else self._metrics(),
+            "replicas": replicas,
             "folder": str(self._folder),
             "temporary": self._is_temporary,
             "pid": os.getpid(),
@@ -154,25 +173,43 @@ class DevServers:
             limits=_LIMITS,
             tls_mode=read.tls_mode,
             tls_files=read.tls_files,
+            replication=read.replication,
         )
         try:
             await self.broker.start()
         except ConfigError as error:
             raise _port_refused(error, read.broker.listen_port, "--broker-port") from error
 
-    def _read_settings(self) -> BrokerSettings:
+    async def _start_replicas(self) -> None:
+        """A master and slaves as processes; they need ports that stay when they are killed."""
+        port = self._broker_port(HA_PORT_DISTANCE) or free_broker_port()
+        metrics_port = self._usual_or_free(_USUAL_METRICS_PORT) or free_port()
+        properties = self._properties(port, metrics_port, more=PAIR_PROPERTIES)
+        plans = plan_replicas(self._folder, properties, self._wanted.replicas)
+        self._settings = read_broker_settings(plans[0].properties)
+        self._replicas = Replicas(plans, self._wanted.restart_after_s)
+        await self._replicas.start()
+
+    def _properties(
+        self, port: int, metrics_port: int, *, more: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """This command's own settings, given settings, and defaults; the first are strongest."""
         assert self._nameserver is not None
+        return {
+            **DEV_PROPERTIES,
+            **(more or {}),
+            "metricsPromExporterPort": str(metrics_port),
+            **self._wanted.settings,
+            "brokerIP1": _LOOPBACK,
+            "listenAddress": _LOOPBACK,
+            "listenPort": str(port),
+            "namesrvAddr": self._nameserver.address,
+            "storePathRootDir": str(self._folder / "store"),
+        }
+
+    def _read_settings(self) -> BrokerSettings:
         read = read_broker_settings(
-            {
-                **DEV_PROPERTIES,
-                "metricsPromExporterPort": str(self._usual_or_free(_USUAL_METRICS_PORT)),
-                **self._wanted.settings,
-                "brokerIP1": _LOOPBACK,
-                "listenAddress": _LOOPBACK,
-                "listenPort": str(self._broker_port()),
-                "namesrvAddr": self._nameserver.address,
-                "storePathRootDir": str(self._folder / "store"),
-            }
+            self._properties(self._broker_port(), self._usual_or_free(_USUAL_METRICS_PORT))
         )
         if read.notes:
             raise ConfigError("; ".join(read.notes))
@@ -180,17 +217,21 @@ class DevServers:
             _log.warning("%s", note)
         return read
 
-    def _broker_port(self) -> int:
+    def _broker_port(self, *distances: int) -> int:
+        """The port, 0 for a free one; ``distances`` lead to ports that must be free as well."""
         if self._wanted.broker_port is not None:
             return self._wanted.broker_port
-        return self._usual_or_free(_USUAL_BROKER_PORT, _USUAL_BROKER_PORT - FAST_PORT_DISTANCE)
+        beside = (_USUAL_BROKER_PORT + distance for distance in (-FAST_PORT_DISTANCE, *distances))
+        return self._usual_or_free(_USUAL_BROKER_PORT, *beside)
 
     def _usual_or_free(self, port: int, *beside: int) -> int:
-        """0, for a free one, when somebody has a port or free ones are asked for."""
+        """0, for a free port, when a port is taken or free ones are requested."""
         is_usual = self._wanted.port != 0 and all(map(_is_free, (port, *beside)))
         return port if is_usual else 0
 
     async def _undo(self) -> None:
+        if self._replicas is not None:
+            await self._replicas.stop()
         if self._nameserver is not None:
             await self._nameserver.stop()
         self._remove_temporary()
@@ -202,16 +243,18 @@ class DevServers:
             shutil.rmtree(self._folder, ignore_errors=True)
             if not self._folder.exists():
                 return
-            # A thread of the broker still wrote there.
+            # A thread of the broker still wrote to the folder.
             time.sleep(_REMOVAL_PAUSE_S)
 
     def _end_at_once_on_signal(self) -> None:
-        """Whoever does not want to wait for the stop still leaves no temporary folder behind."""
+        """Remove the temporary folder also after a second Ctrl-C, which does not await the stop."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end_at_once, number)
 
     def _end_at_once(self, number: signal.Signals) -> None:
+        if self._replicas is not None:
+            self._replicas.kill()
         self._remove_temporary()
         end_at_once(128 + number)
 
@@ -231,10 +274,10 @@ def _is_free(port: int) -> bool:
 
 
 def _port_refused(error: ConfigError, port: int, flag: str) -> ConfigError:
-    """The error with its fix: most often another one of these runs already."""
+    """The error with its fix: most often another `contrail dev` runs already."""
     if not isinstance(error.__cause__, OSError | OverflowError):
         return error
     return ConfigError(
-        f"port {port} cannot be listened on ({error.__cause__}): end who has it, such as another "
-        f"`contrail dev`, or choose another port with {flag}; {flag} 0 takes a free one"
+        f"port {port} cannot be listened on ({error.__cause__}): end the process that has it, such "
+        f"as another `contrail dev`, or choose another port with {flag}; {flag} 0 takes a free one"
     )

@@ -1,4 +1,4 @@
-"""What ``contrail dev`` says once it is ready: addresses, lines to copy, what to try next."""
+"""The text of ``contrail dev`` once it is ready: addresses, lines to copy, next steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from contrail.cli.contexts import contexts_path, load_contexts
 from contrail.errors import ContrailError
 
-# What commands assume when nothing is said; `contrail.cli.target` would bring the client along.
+# The default address of commands; `contrail.cli.target` would import the client.
 _USUAL_NAMESRV = "127.0.0.1:9876"
 _NAMESRV_VARIABLE = "NAMESRV_ADDR"
 
@@ -18,7 +18,7 @@ contrail dev is ready; Ctrl-C ends it
 
   NameServer  {namesrv}
   broker      {broker}  ({broker_name} of {cluster}; the first send makes a topic)
-  metrics     {metrics}
+{slaves}  metrics     {metrics}
   data        {folder}  ({fate})
 
 Send and watch, each in a terminal of its own
@@ -45,6 +45,11 @@ What to try next
   contrail doctor{option}
   contrail top{option}
 """
+_SLAVE = "  slave {broker_id}     {broker}  (process {pid})\n"
+_REPLICAS = """\
+  contrail replication status{option}
+  kill -9 {pid}    # ends the master: consumers go on at a slave; it is back after a while
+"""
 
 
 def ready_text(facts: Mapping[str, Any]) -> str:
@@ -52,12 +57,15 @@ def ready_text(facts: Mapping[str, Any]) -> str:
     namesrv = facts["namesrv"]
     fate = "removed at the end; --folder DIR keeps it" if facts["temporary"] else "kept"
     option = "" if _is_assumed(namesrv) else f" -n {namesrv}"
-    shown = {**facts, "metrics": facts["metrics"] or "none"}
-    return _TEXT.format(**shown, fate=fate, option=option)
+    master, *others = facts["replicas"] or [None]
+    slaves = "".join(_SLAVE.format(**one) for one in others)
+    shown = {**facts, "metrics": facts["metrics"] or "none", "slaves": slaves}
+    text = _TEXT.format(**shown, fate=fate, option=option)
+    return text if master is None else text + _REPLICAS.format(pid=master["pid"], option=option)
 
 
 def _is_assumed(namesrv: str) -> bool:
-    """Whether commands come here without being told."""
+    """Whether commands find these servers without an option."""
     if os.environ.get(_NAMESRV_VARIABLE):
         return os.environ[_NAMESRV_VARIABLE] == namesrv
     try:

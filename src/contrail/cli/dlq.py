@@ -112,7 +112,7 @@ def list_groups(
 def show(
     group: Group,
     count: Annotated[
-        int, typer.Option("-c", "--count", min=1, help="Of those that fit, so many of the newest.")
+        int, typer.Option("-c", "--count", min=1, help="Show at most this many, the newest.")
     ] = 20,
     tag: Tags = None,
     key: Keys = None,
@@ -181,10 +181,11 @@ def replay(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, max=COUNT_MAX, help="At most so many, the oldest first."),
+        typer.Option("--limit", min=1, max=COUNT_MAX, help="At most this many, the oldest first."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", help="At most so many a second.")
+        float | None,
+        typer.Option("--rate", metavar="N", help="At most this many messages a second."),
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -194,8 +195,8 @@ def replay(
 ) -> None:
     """Send dead letters back to the topics they came from.
 
-    They stay in the dead letter topic: what is replayed twice is sent twice. For more than some
-    ten thousand use `contrail pipeline replay`, which goes on where it was stopped.
+    They stay in the dead letter topic: a letter that is replayed twice is sent twice. For more than
+    some ten thousand use `contrail pipeline replay`, which goes on where it was stopped.
     """
     if rate is not None and not 0 < rate < math.inf:
         raise ConfigError(f"--rate {rate:g}: it must be a number that is more than 0")
@@ -227,7 +228,8 @@ def export(
     since: Since = None,
     until: Until = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, max=COUNT_MAX, help="At most so many.")
+        int | None,
+        typer.Option("--limit", min=1, max=COUNT_MAX, help="At most this many messages."),
     ] = None,
     as_json: AsJson = False,
     namesrv: NameServers = None,
@@ -241,7 +243,7 @@ def export(
     with open_admin(namesrv, ctx) as admin:
         retries_max = retries_max_of(admin, group)
         letters: Iterator[ReceivedMessage] = islice(letters_of(admin, group, wanted), limit)
-        # A group without any is told before there is a file.
+        # Raises for a group without dead letters before the file is created.
         letters = chain(list(islice(letters, 1)), letters)
         if is_stdout:
             _write(sys.stdout, letters, retries_max)
@@ -302,7 +304,7 @@ def _replay(
                 if run.interrupted is not None:
                     told.add(run.interrupted)
     finally:
-        # Whoever interrupts it has to know what must not be sent again.
+        # After an interrupt a person needs the letters that must not be sent again.
         told.end()
     failed = told.counts["failed"]
     if failed:
@@ -310,7 +312,7 @@ def _replay(
 
 
 class _Told:
-    """What became of letters, as lines at once or as one JSON object at the end."""
+    """Results of letters, as lines at once or as one JSON object at the end."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.counts = Counter(replayed=0, skipped=0, failed=0)

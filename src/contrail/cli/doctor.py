@@ -1,4 +1,4 @@
-"""``contrail doctor``: explains in words what is wrong, and how it is mended."""
+"""``contrail doctor``: explains problems in words, with the command that mends each."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def doctor(
     ] = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """Explain in words what is wrong with a cluster or a group, and the command that mends it.
+    """Explain problems of a cluster or a group in words, each with the command that mends it.
 
-    Exit code 0 when nothing was found, 1 when something was.
+    Exit code 0 without findings, 1 with findings.
     """
     chosen = target(namesrv, ctx)
     with chosen.admin(timeout_ms=_TIMEOUT_MS) as admin:
@@ -88,7 +88,7 @@ def _look(
 ) -> tuple[ClusterFacts, list[TopicFacts], list[GroupFacts]]:
     cluster = gathering.cluster()
     if not any(one.runtime is not None for one in cluster.brokers):
-        # Nobody could say anything of groups; what is wrong with the brokers is told.
+        # No broker could be asked about groups; problems of the brokers are still reported.
         return cluster, [], []
     if group is not None and not gathering.is_known(group):
         raise NotFound(
@@ -104,7 +104,7 @@ def _look(
         topics.setdefault(topic, gathering.topic(topic))
         if topics[topic].route is None and not any(_concerns(one, topic) for one in groups):
             raise NotFound(
-                f"there is no topic {topic!r}, and no group wants it: correct the name; "
+                f"there is no topic {topic!r}, and no group subscribes to it: correct the name; "
                 "`contrail topic list` shows them all"
             )
     return cluster, list(topics.values()), groups

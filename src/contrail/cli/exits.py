@@ -21,10 +21,10 @@ from contrail.protocol.codes import ResponseCode
 
 
 class ExitCode(IntEnum):
-    """What a script can tell from the end of a command."""
+    """The exit codes for scripts."""
 
     OK = 0
-    # It was tried and failed, or a check found what it looked for.
+    # The command failed, or a check found a problem.
     FAILED = 1
     # The input cannot be used: an argument, a name, a file, a permission.
     UNUSABLE = 2
@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     SERVER_FAILED = 3
     # No NameServer, or no broker, could be reached.
     UNREACHABLE = 4
-    # What was asked for does not exist.
+    # The requested thing does not exist.
     NOT_FOUND = 5
     INTERRUPTED = 130
     # SIGTERM ended it before it was done.
@@ -50,7 +50,7 @@ _MISSING = frozenset(
 
 
 class NotFound(ContrailError):
-    """What a command was asked for does not exist."""
+    """The topic, group or message that a command names does not exist."""
 
 
 class CommandFailed(ContrailError):
@@ -71,7 +71,7 @@ def exit_code_of(error: ContrailError) -> ExitCode:
         return ExitCode.NOT_FOUND
     if isinstance(error, CommandFailed | MessageDamaged | SendFailed | SomeFailed | NoReply):
         return ExitCode.FAILED
-    # The client says in its own words which server could not be reached, and why.
+    # The client's error names the server that could not be reached, and the cause.
     if isinstance(error.__cause__, CallFailed):
         return ExitCode.UNREACHABLE
     return ExitCode.UNUSABLE

@@ -1,4 +1,4 @@
-"""Options that leave messages out, which brokers see to."""
+"""Options that filter messages at the broker."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def expression_of(tags: str | None, sql: str | None) -> str | Sql92:
 
 
 def no_expression(expression: Sql92, refusal: BrokerRefused) -> ConfigError:
-    """What to say of an SQL expression that a broker does not take."""
+    """The error for an SQL expression that a broker refuses."""
     reason = in_plain_words(refusal.remark or str(refusal))
     return ConfigError(f"--sql {expression.expression!r} is not taken by the broker: {reason}")

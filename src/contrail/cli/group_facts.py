@@ -1,4 +1,4 @@
-"""What the group commands tell, as rows: the same for tables and for JSON."""
+"""The facts of the group commands as rows: the same for tables and for JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contrail.protocol.json_style import MessageQueue
 def require_group(client: Admin, group: str, *, may_be_made: bool = True) -> None:
     """Raises ``NotFound`` for a group without settings, offsets and members.
 
-    ``may_be_made`` tells that a new group would do; to one that is deleted or read it would not.
+    ``may_be_made``: the error suggests to create the group; no help where one is deleted or read.
     """
     if group in client.groups(internal=True) or client.group_topics(group):
         return
@@ -31,11 +31,11 @@ def require_group(client: Admin, group: str, *, may_be_made: bool = True) -> Non
 
 
 def consumed_topics(client: Admin, group: str, topic: str | None) -> list[str]:
-    """The topic that is meant, else all that the group has offsets on, but for its retries.
+    """The given topic, else all topics the group has offsets on, without its retry topic.
 
     Raises:
-        RouteMissing: the topic that is meant does not exist.
-        NotFound: none is meant, and the group has consumed none.
+        RouteMissing: the given topic does not exist.
+        NotFound: no topic is given, and the group has consumed none.
     """
     if topic is not None:
         client.topic_route(topic)
@@ -47,7 +47,7 @@ def consumed_topics(client: Admin, group: str, topic: str | None) -> list[str]:
 
 
 def group_rows(client: Admin, *, cluster: str | None, internal: bool) -> list[dict[str, Any]]:
-    """Every group: who consumes for it, how, and how far it is behind."""
+    """Every group: its members, its model and its lag."""
     names = client.groups(cluster=cluster, internal=internal, allow_partial=True)
     lags = client.lags(cluster=cluster, allow_partial=True)
     rows = []
@@ -121,7 +121,7 @@ def described(client: Admin, group: str) -> dict[str, Any]:
 def running_infos(
     client: Admin, members: GroupConnections
 ) -> dict[str, ConsumerRunningInfo | None]:
-    """What each member says of itself; None for one that does not answer."""
+    """Each member's running info; None for a member that does not answer."""
     found: dict[str, ConsumerRunningInfo | None] = {}
     for one in members.connections:
         try:
@@ -133,7 +133,7 @@ def running_infos(
 
 
 def disagreements(infos: Mapping[str, ConsumerRunningInfo | None]) -> list[dict[str, Any]]:
-    """Topics of which members of a group want different things: then messages are lost to it."""
+    """Topics to which members of a group subscribe differently: then messages are lost to it."""
     wanted: dict[str, dict[str, str]] = {}
     known = {client_id: info for client_id, info in infos.items() if info is not None}
     for client_id, info in known.items():
@@ -154,7 +154,7 @@ def disagreements(infos: Mapping[str, ConsumerRunningInfo | None]) -> list[dict[
 
 
 def queue_owners(infos: Mapping[str, ConsumerRunningInfo | None]) -> dict[MessageQueue, str]:
-    """The member that has each queue, as the members say."""
+    """The member that has each queue, by the members' running info."""
     return {
         queue: client_id
         for client_id, info in infos.items()

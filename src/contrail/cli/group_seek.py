@@ -1,4 +1,4 @@
-"""``contrail group seek`` and ``clone``: where a group goes on, planned queue by queue."""
+"""``contrail group seek`` and ``clone``: a group's new offsets, planned queue by queue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Topic = Annotated[
 
 
 class Where(Enum):
-    """The kinds of places to go to."""
+    """The kinds of targets."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -39,7 +39,7 @@ class Where(Enum):
 
 
 class Goal(NamedTuple):
-    """Where a group shall go on; ``value`` is a time in ms or a queue offset."""
+    """The target of a seek; ``value`` is a time in ms or a queue offset."""
 
     where: Where
     value: int = 0
@@ -124,7 +124,7 @@ def parse_goal(text: str) -> Goal:
     """``earliest``, ``latest``, digits for an offset, else a time, with or without ``@``.
 
     Raises:
-        OptionInvalid: it is none of them.
+        OptionInvalid: the text is none of them.
     """
     if text in (Where.EARLIEST.value, Where.LATEST.value):
         return Goal(Where(text))
@@ -169,7 +169,7 @@ def _place(client: Admin, queue: MessageQueue, goal: Goal) -> int:
 
 
 class _Journey:
-    """A group on its way: where brokers say it went, and what stopped it."""
+    """A seek under way: the offsets that brokers confirmed, and the error that stopped it."""
 
     def __init__(self, client: Admin, group: str, goal: Goal) -> None:
         self._client = client
@@ -179,16 +179,16 @@ class _Journey:
         self.problem: ClientError | None = None
 
     def go(self, topics: list[str], moves: list[Move], *, by_queue: bool) -> None:
-        """Whole topics at once where that is meant: not every broker can move a single queue.
+        """Move whole topics at once if no queue is given: not every broker can move a single queue.
 
         Raises:
-            ClientError: it was refused before anything was moved.
+            ClientError: it was refused before a queue was moved.
         """
         try:
             if not by_queue and self._goal.where is not Where.QUEUE_OFFSET:
                 for topic in topics:
                     self.went |= self._go_on_topic(topic)
-            # Brokers that leave offsets to clients pass over queues that take no messages.
+            # Brokers that leave offsets to clients skip queues that are not writable.
             for move in moves:
                 if move.queue not in self.went:
                     self._go_on_queue(move)
@@ -211,7 +211,7 @@ class _Journey:
 
 
 def _tell(group: str, moves: list[Move], journey: _Journey, *, as_json: bool) -> None:
-    """Raises ``CommandFailed`` if the group is not everywhere where it shall be."""
+    """Raises ``CommandFailed`` if the group is not at its target on every queue."""
     went = journey.went
     told = [move._replace(after=went.get(move.queue, move.before)) for move in moves]
     if as_json:
@@ -259,7 +259,7 @@ def clone(
         members = client.group_connections(destination)
         if members.is_online:
             raise CommandFailed(
-                f"group {destination!r} has {member_words(members)}, who would overwrite the "
+                f"group {destination!r} has {member_words(members)}, which would overwrite the "
                 "offsets: stop them first"
             )
         moves = _copies(client, source, destination, topics)

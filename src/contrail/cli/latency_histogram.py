@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from array import array
 
-# Each power of two of microseconds is cut into so many steps.
+# Each power of two of microseconds is cut into this many steps.
 _STEPS_BITS = 6
 _STEPS = 1 << _STEPS_BITS
-# Up to 2**40 microseconds, which is twelve days; what is above counts as that.
+# Up to 2**40 microseconds, which is twelve days; longer latencies count as that.
 _POWERS = 40
 _SLOTS = (_POWERS - _STEPS_BITS + 1) * _STEPS
 
@@ -48,7 +48,7 @@ class LatencyHistogram:
         return self._max_us / 1000
 
     def percentile_ms(self, share: float) -> float:
-        """The latency that this share of all did not exceed; 0 without any."""
+        """The latency that this share of all messages did not exceed; 0 without messages."""
         wanted, seen = share * self.count, 0
         for slot, count in enumerate(self._slots):
             seen += count

@@ -1,4 +1,4 @@
-"""What servers say while they run: lines for people, or a JSON object a line for machines."""
+"""Log lines of servers: text for people, or a JSON object a line for machines."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def set_up_logs(
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level.upper())
-    # Where a broken log line comes from is of no use to an operator; that it is broken is.
+    # The origin of a broken log line is of no use to an operator; its text is.
     logging.captureWarnings(True)
 
 

@@ -1,4 +1,4 @@
-"""``contrail message``: get one, find some by key, draw the way of one."""
+"""``contrail message``: get one, find some by key, draw the trace of one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def get(
     namesrv: NameServers = None,
     ctx: ContextName = None,
 ) -> None:
-    """Show a message by its id: the producer's, or the one that tells where it is stored."""
+    """Show a message by its id: the producer's, or the broker's offset id."""
     printer, damage = _printer(format, as_json=as_json), DamageNoted()
     with open_admin(namesrv, ctx) as admin:
         found = _get(admin, message_id, topic, damage)
@@ -94,7 +94,7 @@ def find(
     ] = None,
     count: Annotated[
         int,
-        typer.Option("-c", "--count", min=1, max=KEY_COUNT_MAX, help="So many of the newest."),
+        typer.Option("-c", "--count", min=1, max=KEY_COUNT_MAX, help="This many of the newest."),
     ] = KEY_COUNT_MAX,
     format: Format = None,
     as_json: AsJson = False,
@@ -182,7 +182,7 @@ def _one_key(topic: str, key: str | None, option: str | None) -> str:
 
 
 def _printer(format: str | None, *, as_json: bool) -> MessagePrinter:
-    """Made before anything is asked for, so that a wrong format is told at once."""
+    """Made before any request, so that a wrong format is refused at once."""
     if as_json and format is not None:
         raise ConfigError("--json and --format: give one of the two")
     return open_printer(format, as_json=False)

@@ -1,4 +1,4 @@
-"""Asks a cluster for everything it knows of a message: traces, stored copies, groups' offsets."""
+"""Asks a cluster for all facts of a message: traces, stored copies, groups' offsets."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
 def names_a_broker(admin: Admin, message_id: str) -> bool:
-    """Whether an id tells a place: it begins with the address of one of the brokers."""
+    """Whether an id is an offset id: it begins with the address of one of the brokers."""
     host = _host_of(message_id)
     return host is not None and any(one.address == str(host) for one in admin.brokers())
 
 
 def unknown_broker(message_id: str) -> str | None:
-    """The address that an id begins with, if it may be a broker's, for ids that name none here.
+    """The address that an id begins with, if it may be a broker's, for ids of no broker here.
 
-    A producer's id has its process there, and nearly never what can be a port.
+    A producer's id has its process id there, which can nearly never be a port.
     """
     host = _host_of(message_id)
     return str(host) if host is not None and 0 < host.port <= _PORT_MAX else None
 
 
 def elsewhere(message_id: str) -> str:
-    """Words to follow what is said of an id that was not found."""
+    """A hint after the error for an id that was not found."""
     address = unknown_broker(message_id)
     if address is None:
         return ""
@@ -71,8 +71,8 @@ def story_of(
     """The story of a message, by an id of either kind.
 
     Raises:
-        MessageDamaged: no trace and no copy of it is sound, but one is damaged.
-        NotFound: neither a trace nor a copy of it is there.
+        MessageDamaged: no trace and no copy of the message is sound, but one is damaged.
+        NotFound: there is neither a trace nor a copy of the message.
     """
     if names_a_broker(admin, message_id):
         message = admin.message_by_offset_id(message_id)
@@ -103,7 +103,7 @@ def story_of(
 def ids_by_key(
     admin: Admin, key: str, topic: str | None, trace_topic: str, damage: DamageNoted
 ) -> list[str]:
-    """The ids of the messages with a key: those of a topic, or those that were traced."""
+    """The ids of the messages with a key: in a topic, or in the traces."""
     if topic is not None:
         found = damage.sound(lambda: admin.messages_by_key(topic, key))
         return [one.message_id for one in found]
@@ -118,7 +118,7 @@ def ids_by_key(
 def copies_in(
     admin: Admin, topic: str, message_id: str, damage: DamageNoted
 ) -> list[ReceivedMessage]:
-    """What a topic has of a message; nothing where there is no such topic."""
+    """A message's copies in a topic; none if there is no such topic."""
     try:
         return damage.sound(lambda: admin.messages_by_unique_key(topic, message_id))
     except RouteMissing:
@@ -128,13 +128,13 @@ def copies_in(
 def _waiting(
     admin: Admin, topic: str, message_id: str, damage: DamageNoted
 ) -> list[ReceivedMessage]:
-    """What waits of a message, which Contrail's brokers tell on their own host only."""
+    """A message's waiting copies, which Contrail's brokers list on their own host only."""
     try:
         return copies_in(admin, topic, message_id, damage)
     except BrokerRefused as refusal:
         if refusal.code != ResponseCode.NO_PERMISSION:
             raise
-        complain(f"what waits in {topic} is not told from here: ask on the broker's host")
+        complain(f"waiting messages of {topic} are not listed here: ask on the broker's host")
         return []
 
 
@@ -152,7 +152,7 @@ def _traces_by_key(
     try:
         found = damage.sound(lambda: admin.messages_by_key(trace_topic, key))
     except RouteMissing:
-        # Nobody traces on this cluster.
+        # No client of this cluster writes traces.
         return
     for message in found:
         # A broker writes its traces itself; a client has sent them from somewhere else.
@@ -160,7 +160,7 @@ def _traces_by_key(
         try:
             yield from (Traced(trace, source) for trace in decode_traces(message.body))
         except RemoteProtocolError:
-            # Whatever else is in that topic tells nothing about the message.
+            # Other messages of that topic are no traces.
             continue
 
 
@@ -168,7 +168,7 @@ def _groups(admin: Admin, topic: str | None, traced: Iterable[Traced]) -> list[s
     consumers = (SubBeforeTrace, SubAfterTrace)
     found = {trace.group for trace, _ in traced if isinstance(trace, consumers) and trace.group}
     if topic is not None:
-        # If it was deleted, the traces may still tell.
+        # If the message was deleted, traces may still exist.
         with suppress(RouteMissing):
             found |= set(admin.topic_consumers(topic))
     return sorted(found)

@@ -8,7 +8,8 @@ r"""How messages are shown: a small language of ``%`` letters, and JSON. No I/O.
     ``%g``  tags                ``%%``  a percent sign
     ======  ==================  ======  =====================  ======  ==========================
 
-Behind a backslash: ``\n``, ``\r``, ``\t``, ``\0`` and ``\\``. What a message lacks is empty.
+Behind a backslash: ``\n``, ``\r``, ``\t``, ``\0`` and ``\\``. A field that a message lacks is
+empty.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ _LETTERS: dict[str, Render] = {
 
 
 def compile_format(text: str) -> Render:
-    """What turns a message into the bytes that ``text`` asks for.
+    """A function that turns a message into the bytes of the format ``text``.
 
     Raises:
-        ConfigError: a letter behind a percent sign or a backslash means nothing.
+        ConfigError: a letter behind a percent sign or a backslash is unknown.
     """
     parts = [_part(match, text) for match in _TOKEN.finditer(text)]
 
@@ -109,7 +110,7 @@ def message_fields(message: ReceivedMessage) -> dict[str, object]:
 
 
 def body_field(body: bytes) -> dict[str, str]:
-    """``body`` for text, ``body_base64`` for what is none."""
+    """``body`` for UTF-8, ``body_base64`` for other bytes."""
     try:
         return {"body": bytes(body).decode()}
     except UnicodeDecodeError:

@@ -37,13 +37,13 @@ AsJsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a
 class MessagePrinter:
     """Prints messages in one way; ``flush`` makes sure that they are out.
 
-    One that ``holds`` lets none out before, so that whoever notes what is printed does it before
-    anybody can have seen it.
+    With ``holds`` nothing is written before, so that a caller notes messages as printed before a
+    reader can have seen them.
     """
 
     def __init__(self, show: Callable[[ReceivedMessage], bytes], *, is_plain: bool) -> None:
         self._show = show
-        # A body of another's making must not steer the terminal, unless a format asks for bytes.
+        # A received body must not steer the terminal, unless a format asks for bytes.
         self._is_tame = is_plain and sys.stdout.isatty()
         self.holds = False
         self._pending: deque[bytes] = deque()
@@ -62,7 +62,7 @@ class MessagePrinter:
         self.count += 1
 
     def flush(self) -> None:
-        """Write what was printed; called again after an interruption, it writes the rest."""
+        """Write the printed messages; called again after an interrupt, it writes the rest."""
         while self._pending:
             write_bytes(self._pending[0])
             self._pending.popleft()
@@ -70,10 +70,10 @@ class MessagePrinter:
 
 
 def open_printer(format: str | None, *, as_json: bool) -> MessagePrinter:
-    """A printer for what the options say.
+    """A printer for the options.
 
     Raises:
-        ConfigError: both are given, or the format is none.
+        ConfigError: both options are given, or the format is invalid.
     """
     if as_json and format is not None:
         raise ConfigError("--json and --format: give one of the two")
@@ -88,7 +88,7 @@ def until_reader_leaves() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # What is still to be flushed at exit goes nowhere.
+        # Output that is flushed at exit is dropped.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

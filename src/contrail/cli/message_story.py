@@ -44,7 +44,7 @@ _ORDER = ("send", "transaction", "deliver", "wait", "recall", "store", "retry", 
 
 
 class Traced(NamedTuple):
-    """A trace, and who wrote it."""
+    """A trace, and its writer: client or broker."""
 
     trace: Trace
     source: str
@@ -61,7 +61,7 @@ class GroupProgress:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that happened to a message; ``group`` is a consumer group's."""
+    """One step of a message; ``group`` is a consumer group's."""
 
     kind: str
     timestamp_ms: int | None
@@ -85,7 +85,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """All that is known of one message."""
+    """All facts of one message."""
 
     message_id: str
     topic: str | None
@@ -129,7 +129,7 @@ def tell(
 def _moment(step: Step) -> tuple[int, int, int]:
     at_ms = step.timestamp_ms or 0
     if step.stored_ms is not None:
-        # A send begins before its message is stored, whatever another machine's clock says.
+        # A send begins before its message is stored, whatever the clocks of other machines show.
         at_ms = min(at_ms, step.stored_ms)
     return at_ms, step.attempt or 0, _ORDER.index(step.kind)
 
@@ -251,7 +251,7 @@ def _kind_of(copy: ReceivedMessage) -> tuple[str, str | None, str]:
 
 
 def _progress_steps(progress: Iterable[GroupProgress], steps: Sequence[Step]) -> Iterator[Step]:
-    """Groups that say nothing by themselves, and those that have not come so far."""
+    """Offsets of groups without a trace, and of groups that have not reached the message."""
     told = {step.group for step in steps if step.kind in ("deliver", "retry", "dead-letter")}
     for one in progress:
         place = one.message.queue_offset

@@ -110,7 +110,7 @@ def _ready(nameserver: NameServer) -> None:
 
 
 def opening_lines(read: NameServerSettings, source: Path | None) -> list[str]:
-    """What an operator wants to know before anything happens."""
+    """Log lines for the operator before the start."""
     config = read.config
     return [
         f"settings: {source or 'defaults and the command line'}",
@@ -121,12 +121,12 @@ def opening_lines(read: NameServerSettings, source: Path | None) -> list[str]:
 
 
 def warnings(read: NameServerSettings) -> list[str]:
-    """What an operator should change, or at least know."""
+    """Warnings for the operator."""
     return [*read.notes, *exposure_warnings(read.config)]
 
 
 def exposure_warnings(config: NameServerConfig) -> list[str]:
-    """What other hosts can and cannot do with a NameServer that they reach."""
+    """The permissions of other hosts that reach this NameServer."""
     if is_loopback(config.listen_address):
         return []
     brokers = (

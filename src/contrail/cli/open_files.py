@@ -1,4 +1,4 @@
-"""How many files and sockets this process may have open, and what that leaves for connections."""
+"""How many files and sockets this process may have open, and how many are left for connections."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from contrail.wire.limits import Limits
 
 _log = logging.getLogger(__name__)
 
-# Log segments, the tables, the event loop, outgoing connections, and what Python itself opens.
+# Log segments, the tables, the event loop, outgoing connections, and Python's own files.
 RESERVE = 200
 # The lowest value of contrailOpenFilesMax.
 STORE_OPEN_FILES_MIN = 8
-# Fewer would not even serve the administrator who comes to look.
+# Fewer would not even serve an administrator's tools.
 CONNECTION_COUNT_MIN = 16
 
 
@@ -38,7 +38,7 @@ def store_within(store: StoreConfig, open_files: int) -> StoreConfig:
     """The store's settings, with ``contrailOpenFilesMax`` as high as the process can have it.
 
     Raises:
-        ConfigError: the process may not even open what a broker needs to start.
+        ConfigError: the process may not even open the files that a broker needs to start.
     """
     if open_files == resource.RLIM_INFINITY:
         return store
@@ -66,7 +66,7 @@ def store_within(store: StoreConfig, open_files: int) -> StoreConfig:
 def limits_within(open_files: int, *, store_open_files_max: int = 0) -> Limits:
     """The bounds of a server whose process may open this many files.
 
-    Beyond them it would be the store that finds no descriptor, not the client that came last.
+    Beyond them the store would find no free descriptor, instead of the last client.
     """
     limits = Limits()
     reserve = store_open_files_max + RESERVE

@@ -1,4 +1,4 @@
-"""What commands print: a table for people, one JSON value for programs; and plans to agree to."""
+"""Output of commands: a table for people, one JSON value for programs, plans to agree to."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")]
 
-# Of what is counted by an option; far above what makes sense, and below what Python counts by.
+# The largest count of an option; far above sensible values, and below the limits of Python.
 COUNT_MAX = 1_000_000_000
-# A cell that is longer may be folded; a shorter one would be hard to read.
+# A longer cell may be folded; to a narrower width it would be hard to read.
 _CELL_FOLDED_TO = 24
 _CELL_PADDING = 3
 
@@ -31,9 +31,9 @@ def print_json(value: Any) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str) -> None:
-    """A table with a column for each name; ``empty`` is said when there is no row.
+    """A table with a column for each name; ``empty`` is printed when there is no row.
 
-    Numbers stand to the right. What is no terminal gets the whole width that the table needs; on a
+    Numbers stand to the right. Output that is no terminal gets the table's whole width; on a
     terminal that is too narrow for it, each row is a list of names and values.
     """
     if not rows:
@@ -131,13 +131,13 @@ def agree(
     as_json: bool = False,
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Show what will be done, on standard error, and go on only when that is wanted.
+    """Show the plan on standard error, and go on only with consent.
 
     Ends the command with 0 for a dry run, with 1 when a person says no. The dry run of a program
     that reads JSON is a value on standard output: the plan's lines, and ``facts`` beside them.
 
     Raises:
-        ConfigError: nobody is there to be asked, and ``--yes`` was not given.
+        ConfigError: standard input is no terminal, and ``--yes`` was not given.
     """
     if yes and not dry_run:
         return

@@ -1,7 +1,7 @@
 """Messages that wait for their time, as far as brokers let them be read.
 
-Timed messages are in the timer topic, from which nothing is taken away: those whose time has not
-come wait. Those with a delay level are in a queue for each level, in the order of their time.
+Timed messages are in the timer topic, from which no message is removed: those whose time has not
+come wait. Messages with a delay level are in a queue for each level, in the order of their time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PendingMessage:
     message: ReceivedMessage
     due_timestamp_ms: int
     delay_level: int = 0
-    # Of a message with a time of its own: the second in which it waits, by which brokers know it.
+    # For a message with a delivery time: its timer slot, which recall handles name.
     slot_ms: int = 0
 
     @property
@@ -47,7 +47,7 @@ class PendingMessage:
 
     @property
     def recall_handle(self) -> str | None:
-        """What calls it back; messages with a delay level cannot be."""
+        """The message's recall handle; messages with a delay level have none."""
         if self.delay_level:
             return None
         broker_name, key = self.message.queue.broker_name, self.message.message_id
@@ -69,7 +69,7 @@ class PendingMessage:
 
 
 def pending_messages(admin: Admin, now_ms: int, *, scan_max: int) -> list[PendingMessage]:
-    """What waits, the one that is due first in front; of the timer topics the newest are read."""
+    """Waiting messages, the first due in front; of the timer topics the newest are read."""
     found = [*_timed(admin, now_ms, scan_max), *_leveled(admin, now_ms)]
     return sorted(found, key=lambda one: one.due_timestamp_ms)
 
@@ -91,7 +91,7 @@ def _timed(admin: Admin, now_ms: int, scan_max: int) -> Iterator[PendingMessage]
                 # With the topic in front, or without it, by a setting of the broker.
                 recalled.add((deletion.rpartition("+")[2], nonce))
             elif due_ms > now_ms:
-                # One that waits for long is stored again under its id.
+                # A message that waits for long is stored again under its id.
                 known_by = (message.message_id, nonce)
                 waiting[known_by] = PendingMessage(message, due_ms, slot_ms=slot_ms)
         for (message_id, nonce), one in waiting.items():
@@ -137,7 +137,7 @@ def _leveled(admin: Admin, now_ms: int) -> Iterator[PendingMessage]:
 
 
 def delays_by_level(setting: str) -> dict[int, int]:
-    """Milliseconds by level of ``1s 5s 10s ...``; what is no delay has no level."""
+    """Milliseconds by level of ``1s 5s 10s ...``; a text that is no delay has no level."""
     found = {}
     for level, text in enumerate(setting.split(), 1):
         number, unit = text[:-1], _UNITS_MS.get(text[-1:].lower())

@@ -1,4 +1,4 @@
-"""What may be done with a topic's queues, or with a broker, as a person reads and writes it."""
+"""Permissions of topics and brokers as a person reads and writes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def perm_text(perm: int) -> str:
 
 
 def perm_words(perm: int) -> str:
-    """``read and written`` and the like, for a table that asks what may be done."""
+    """``read and written`` and the like, for a table of permissions."""
     words = [word for word, bit in (("read", Perm.READ), ("written", Perm.WRITE)) if perm & bit]
     return " and ".join(words) or "neither read nor written"
 

@@ -1,11 +1,11 @@
 """Where reading begins, as ``-o`` says it. No I/O.
 
-==============================  ===============================================
-``earliest``, ``latest``        the oldest message, or only what comes from now on
+==============================  ================================================
+``earliest``, ``latest``        the oldest message, or only messages from now on
 ``-10``                         the newest ten of the topic
-``@2026-11-15T10:00``           what was stored then or later
+``@2026-11-15T10:00``           messages stored then or later
 ``1200``                        this queue offset, in every queue that is read
-==============================  ===============================================
+==============================  ================================================
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StartPlace:
 
 
 def parse_place(option: str, text: str) -> StartPlace:
-    """Raises ``OptionInvalid`` for what is no place."""
+    """Raises ``OptionInvalid`` for a text that is no place."""
     if text in (PlaceKind.EARLIEST.value, PlaceKind.LATEST.value):
         return StartPlace(PlaceKind(text))
     if text.startswith("@"):

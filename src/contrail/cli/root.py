@@ -51,7 +51,7 @@ def contrail() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; the exit code. What is raised on purpose becomes one line."""
+    """Run one command line; the exit code. An error of ours becomes one line."""
     try:
         code = _code_of(arguments)
         sys.stdout.flush()
@@ -69,7 +69,7 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough; nothing is left to be flushed at exit.
+        # The reader, such as `head`, has left; nothing may be flushed at exit.
         sys.stdout = None
         return ExitCode.OK
     except OSError as error:
@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _code_of(arguments: list[str]) -> int:
-    """Out of standalone mode, so that what the parser refuses is told as everything else is."""
+    """Out of standalone mode, so that usage errors are printed as all other errors are."""
     try:
         code = app(arguments, prog_name="contrail", standalone_mode=False)
     except SystemExit as stopped:
@@ -91,7 +91,7 @@ def _code_of(arguments: list[str]) -> int:
 
 
 def _is_reader_gone(error: BaseException | None) -> bool:
-    """Whether the parser's own main found a closed pipe, which it ends with 1 and no word."""
+    """Whether the parser's own main found a closed pipe: it then ends with 1 and no text."""
     return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 

@@ -48,11 +48,12 @@ def send(
     repeat: Annotated[
         int,
         typer.Option(
-            "--repeat", "--count", min=1, max=COUNT_MAX, help="Send each body so many times."
+            "--repeat", "--count", min=1, max=COUNT_MAX, help="Send each body this many times."
         ),
     ] = 1,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", help="At most so many messages a second.")
+        float | None,
+        typer.Option("--rate", metavar="N", help="At most this many messages a second."),
     ] = None,
     tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="Their tag.")] = None,
     keys: Annotated[
@@ -133,7 +134,7 @@ def _waits(model: Message) -> bool:
 
 
 def _sum_up(tally: Tally, *, is_stream: bool) -> None:
-    """A single message needs none; nor what failed at once, which has a line of its own."""
+    """No summary for a single message, nor for an immediate failure, which has its own line."""
     if tally.sent + tally.failed > 1 or (is_stream and tally.sent):
         print(tally, file=sys.stderr)
 

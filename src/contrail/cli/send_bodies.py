@@ -1,4 +1,4 @@
-"""Where the bodies of ``contrail send`` come from: arguments, lines and files, byte for byte."""
+"""The bodies of ``contrail send``: arguments, lines and files, byte for byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """What is to be sent; ``is_stream`` tells that nobody knows how much it is."""
+    """Bodies to send; with ``is_stream`` their number is not known."""
 
     texts: Sequence[str] = ()
     files: Sequence[Path] = ()
@@ -32,7 +32,7 @@ class Bodies:
         return bool(self.line_files) or STANDARD_INPUT in self.texts
 
     def chunks(self) -> Iterator[Iterable[bytes]]:
-        """Bodies as they come: what is at hand together may be sent together.
+        """Bodies as they come: those available together may be sent together.
 
         Raises:
             ConfigError: a file cannot be read.
@@ -55,12 +55,12 @@ class Bodies:
 def gather(
     texts: Sequence[str], files: Sequence[Path], line_files: Sequence[Path], repeat_count: int
 ) -> Bodies:
-    """What the options name; lines of standard input where they name nothing.
+    """The bodies that the options name; without any, lines of standard input.
 
-    Everything that can be looked at is, so that nothing is sent when something is wrong with it.
+    All that can be checked before is checked, so that a wrong body keeps all from being sent.
 
     Raises:
-        ConfigError: nothing is named, and a person sits at standard input; or a body is empty or
+        ConfigError: no body is named, and standard input is a terminal; or a body is empty or
             too long, or a file cannot be read.
     """
     if not (texts or files or line_files):
@@ -81,7 +81,7 @@ def gather(
 
 
 def _require_readable(option: str, path: Path) -> None:
-    """Raises ``ConfigError``. Nothing is opened: the writer of a pipe would notice."""
+    """Raises ``ConfigError``. No file is opened: the writer of a pipe would notice."""
     try:
         path.stat()
     except OSError as error:
@@ -100,12 +100,12 @@ def _require_length(what: str, length: int) -> None:
 
 
 def _line_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Lines without their ends; those that are there are not kept waiting for others.
+    """Lines without their ends; available lines do not wait for later ones.
 
-    Blank ones are passed over, since a message needs a body.
+    Blank lines are skipped, since a message needs a body.
     """
     rest = b""
-    # Of a stream that waits for its writer, ``read1`` returns what is there.
+    # Of a stream that waits for its writer, ``read1`` returns the available bytes.
     while data := stream.read1(_READ_BYTES):  # type: ignore[attr-defined]
         *lines, rest = (rest + data).split(b"\n")
         yield [line for line in lines if line]

@@ -1,6 +1,6 @@
-"""Sends many bodies the same way: at a rate, in batches where nobody asks for each receipt.
+"""Sends many bodies the same way: at a rate, in batches where no single receipts are printed.
 
-Also makes the message that sends a stored one again.
+Also turns a stored message into one to send again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contrail.model.properties import KEYS, SHARDING_KEY, TAGS
 
 _BATCH_COUNT = 200
 _BATCH_BYTES = 1 << 20
-# With a rate, so many batches a second: a batch goes out at once.
+# Batches a second with a rate: a batch is sent at one moment.
 _BATCHES_A_SECOND = 20
 _FAILURES_TOLD_MAX = 10
 _PROGRESS_INTERVAL_S = 0.5
@@ -27,7 +27,7 @@ _PROGRESS_INTERVAL_S = 0.5
 
 @dataclass(slots=True)
 class Tally:
-    """How many were sent, how many were not, and for how long it went on."""
+    """How many were sent, how many were not, and the duration."""
 
     sent: int = 0
     failed: int = 0
@@ -39,7 +39,7 @@ class Tally:
 
 
 class Sending:
-    """One run. What fails before anything was sent is raised; later failures are counted."""
+    """One run. A failure before the first sent message is raised; later failures are counted."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Sending:
         self.tally = Tally()
 
     def run(self, chunks: Iterable[Iterable[bytes]], *, in_batches: bool) -> None:
-        """Send them all, in their order; what is in no chunk together is in no batch together."""
+        """Send all bodies, in their order; a batch never spans two chunks."""
         count_max = self._batch_count() if in_batches else 1
         try:
             for batch in (batch for bodies in chunks for batch in _cut(bodies, count_max)):
@@ -91,7 +91,7 @@ class Sending:
             self._producer.send_batch(messages, queue=self._queue)
             self.tally.sent += len(messages)
         except MessageInvalid:
-            # Nothing was sent: by themselves all go that may.
+            # The batch was refused: send one by one, so that only the invalid message fails.
             for message in messages:
                 self._send_one(message)
         except ClientError as error:
@@ -142,7 +142,7 @@ def message_copy(stored: ReceivedMessage, topic: str, properties: Mapping[str, s
 
 
 def _cut(bodies: Iterable[bytes], count_max: int) -> Iterator[list[bytes]]:
-    """Batches of so many and of a bounded number of bytes."""
+    """Batches bounded by count and bytes."""
     batch: list[bytes] = []
     batch_bytes = 0
     for body in bodies:

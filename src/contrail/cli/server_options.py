@@ -1,4 +1,4 @@
-"""What ``contrail namesrv`` and ``contrail broker`` have in common: their options, their files."""
+"""Shared options and files of ``contrail namesrv`` and ``contrail broker``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ ConfigFile = Annotated[
     typer.Option("-c", "--config", metavar="FILE", help="A properties file, as RocketMQ's are."),
 ]
 ListenAddress = Annotated[
-    str | None, typer.Option("--listen", metavar="ADDR", help="listenAddress: what to bind to.")
+    str | None,
+    typer.Option("--listen", metavar="ADDR", help="listenAddress: the address to bind to."),
 ]
 Port = Annotated[
     int | None,
@@ -63,7 +64,7 @@ def given(values: Mapping[str, object | None]) -> dict[str, str]:
 
 
 def print_settings(settings: Mapping[str, str], notes: Iterable[str]) -> None:
-    """A file for ``-c`` on standard output, what is to be said about it on standard error."""
+    """Print a file for ``-c`` on standard output, and remarks about it on standard error."""
     for note in notes:
         typer.echo(f"contrail: {note}", err=True)
     typer.echo(render_properties(settings), nl=False)

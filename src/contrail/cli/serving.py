@@ -1,4 +1,4 @@
-"""Runs a server until somebody or something ends it, and says how it ended.
+"""Runs a server until a signal or a failure ends it, and returns how it ended.
 
 Exit codes: 0 stopped by a signal, 2 it could not start (one line says why), 3 it failed while it
 ran and must not go on.
@@ -103,7 +103,7 @@ async def _start(servant: Servant) -> None:
 
 
 async def _stop_failed(servant: Servant) -> None:
-    """A failed server is asked to stop too; what it can still write down is worth writing."""
+    """A failed server is stopped too, so that it writes the state that it still can."""
     try:
         await asyncio.wait_for(servant.stop(), _FAILED_STOP_S)
     except Exception:
@@ -150,7 +150,7 @@ def end_at_once(exit_code: int) -> NoReturn:
 
 
 def with_fix(error: ConfigError) -> ConfigError:
-    """The error with what to do about it, where its cause tells."""
+    """The error with its fix, where the cause is known."""
     cause = error.__cause__
     number = cause.errno if isinstance(cause, OSError) else None
     fix = _FIXES.get(number) if number is not None else None

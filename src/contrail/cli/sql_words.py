@@ -1,4 +1,4 @@
-"""What is wrong with an SQL92 expression, in the words of the command line.
+"""Errors of an SQL92 expression, in the words of the command line.
 
 Brokers answer with the remarks of RocketMQ's parser, which name its classes and list its tokens.
 """
@@ -23,7 +23,7 @@ _END = "<EOF>"
 _VALUE = "a property, a number, a text in single quotes or a parenthesis"
 _LONG = (1 << 63) - 1
 
-# What the parser refuses behind its grammar, by how its remark is written.
+# Refusals behind the grammar, by the pattern of the parser's remark.
 _REFUSALS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (
         re.compile(r"^Expression will not result in a boolean value: (.*)$", re.DOTALL),
@@ -80,7 +80,7 @@ _INSTEAD = {
 
 
 def sql_problem(expression: str) -> str | None:
-    """What a broker would refuse, or read otherwise than it was meant; None if nothing."""
+    """The part that a broker would refuse or misread; None if there is none."""
     try:
         compile_sql(expression)
         rest = unread_rest(expression)
@@ -128,7 +128,7 @@ def _unfit(found: re.Match[str], text: str) -> str:
 
 
 def _wanted(text: str) -> str:
-    """The parser's list of tokens, as what they are for."""
+    """The parser's list of tokens by their purpose."""
     tokens = {line.strip().removesuffix("...").strip() for line in text.splitlines()[2:]}
     tokens.discard("")
     if "<ID>" in tokens:

@@ -76,7 +76,7 @@ class DumpFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What ``inspect`` says about a folder."""
+    """The result of ``inspect``."""
 
     root: str
     written_by: str
@@ -115,7 +115,7 @@ def inspect(
         reader = _opened(folder, log_path, segment_bytes, index_slots)
         found = _inspected(reader)
     if as_json:
-        # Not asdict: it would copy every one of what may be many thousand queues.
+        # Not asdict: it would copy every queue, perhaps many thousand.
         told = {field.name: getattr(found, field.name) for field in fields(found)}
         typer.echo(json.dumps(told, indent=2))
     else:
@@ -141,7 +141,7 @@ def verify(
         typer.Option("--delay-levels", help="messageDelayLevel, if it is not RocketMQ's default."),
     ] = None,
 ) -> None:
-    """Check every record, queue row and key; optionally rebuild what can be."""
+    """Check every record, queue row and key; optionally rebuild derived files."""
     from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS
     from contrail.store.verify import verify_store
 
@@ -170,7 +170,7 @@ def recover(
         bool,
         typer.Option(
             "--accept-loss",
-            help="Go on without messages that are damaged or missing; what is cut off is kept.",
+            help="Go on without messages that are damaged or missing; the cut-off bytes are kept.",
         ),
     ] = False,
     replace: Annotated[
@@ -178,7 +178,7 @@ def recover(
         typer.Option(
             "--replace-damaged",
             help="First check every record, and replace each damaged one by a record of its "
-            "length: what is behind it stays. Its bytes are kept in DIR/contrail.lost.",
+            "length: records behind it stay. Its bytes are kept in DIR/contrail.lost.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -186,7 +186,7 @@ def recover(
     segment_bytes: SegmentBytes = None,
     index_slots: IndexSlots = None,
 ) -> None:
-    """Open a stopped store once, as a broker would, and say what that took."""
+    """Open a stopped store once, as a broker would, and report the repairs."""
     from contrail.store.inferred_config import inferred_config
     from contrail.store.log import MessageStore
 
@@ -215,7 +215,7 @@ def recover(
 def _replaced(
     folder: Path, log_path: list[Path] | None, segment_bytes: int | None, index_slots: int | None
 ) -> ReplaceReport:
-    """Replace what is damaged, then put right what is derived from it."""
+    """Replace damaged records, then repair the files derived from them."""
     from contrail.store.replace import replace_damaged
     from contrail.store.verify import verify_store
 
@@ -256,7 +256,9 @@ def dump(
     end: Annotated[
         str | None, typer.Option("--end", help="Stored at or before; as --begin.")
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", help="At most so many messages.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="At most this many messages.")
+    ] = None,
     internal: Annotated[
         bool, typer.Option("--internal", help="Also the broker's own topics and open transactions.")
     ] = False,
@@ -318,11 +320,11 @@ def _opened(
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What cannot be used as input becomes one line and exit code 2."""
+    """Input that cannot be used becomes one line and exit code 2."""
     try:
         yield
     except BrokenPipeError:
-        # Whoever read our output has seen enough; nothing must be flushed into the closed pipe.
+        # The reader of our output has left; nothing must be flushed into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
     except ContrailError as error:
@@ -425,7 +427,7 @@ def _writer(reader: StoreReader) -> str:
 
 
 def _disk_bytes(root: Path, segments: list[Path]) -> int:
-    """What the files really occupy; a file that goes meanwhile counts nothing."""
+    """The bytes that files occupy on disk; a file removed meanwhile counts 0."""
     total = 0
     inside = (os.path.join(at, name) for at, _, names in os.walk(root) for name in names)
     for path in {*inside, *map(str, segments)}:
@@ -558,7 +560,7 @@ def _print_replaced(console: Console, found: dict[str, Any]) -> None:
 
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr when somebody watches."""
+    """A bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -625,7 +627,7 @@ def _verdict(report: VerifyReport, found: bool) -> str:
         return "Move away or restore the files named above."
     if report.returned:
         return "Delete the topics named above once more, or restore the folder from a copy."
-    return "What could be rebuilt was; the messages named above could not."
+    return "Derived files are rebuilt, except for the messages named above."
 
 
 # Dumping.
@@ -685,7 +687,7 @@ def _console() -> Console:
 
 
 def _shown(text: str) -> str:
-    """Text from a file, without what would move the cursor or change colours."""
+    """Text from a file, without characters that move the cursor or change colours."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# What a broker makes in its folder, whatever it keeps elsewhere.
+# Entries that every broker makes in its store folder.
 _SIGNS = ("commitlog", "consumequeue", "config", "checkpoint", "abort", "lock")
 _USUAL_NAME = "store"
 
 
 def store_folder(folder: Path) -> Path:
-    """The folder itself, or its ``store`` if only that one looks like a store's.
+    """The folder itself, or its ``store`` if only that looks like a store.
 
     `contrail dev --folder DIR` keeps the store in ``DIR/store``, and a broker by default in
     ``~/store``.
@@ -20,7 +20,7 @@ def store_folder(folder: Path) -> Path:
 
 
 def found_store(given: str | None) -> str | None:
-    """The store that is meant by ``--store-path``."""
+    """The store folder for ``--store-path``."""
     return None if given is None else str(store_folder(Path(given)))
 
 
@@ -28,5 +28,5 @@ def _is_store(folder: Path) -> bool:
     try:
         return any((folder / name).exists() for name in _SIGNS)
     except OSError:
-        # What may not be looked into is refused by name when it is opened.
+        # An unreadable folder is refused by name when it is opened.
         return False

@@ -49,10 +49,10 @@ def tail(
         ),
     ] = "-10",
     exit_at_end: Annotated[
-        bool, typer.Option("-e", "--exit", help="End at what is the end now, do not follow.")
+        bool, typer.Option("-e", "--exit", help="End at the present end, do not follow.")
     ] = False,
     count: Annotated[
-        int | None, typer.Option("-c", "--count", min=1, help="End after so many messages.")
+        int | None, typer.Option("-c", "--count", min=1, help="End after this many messages.")
     ] = None,
     queue: Annotated[
         list[str] | None,
@@ -65,7 +65,7 @@ def tail(
     namesrv: NameServers = None,
     ctx: ContextName = None,
 ) -> None:
-    """Show messages of topics, then what comes, without touching any group."""
+    """Show messages of topics, then new ones, without touching any group."""
     printer = open_printer(format, as_json=as_json)
     wanted = _Wanted(
         topics, parse_place("-o", start), exit_at_end, count, queue or (), expression_of(tags, sql)
@@ -74,13 +74,13 @@ def tail(
         try:
             asyncio.run(_show(target(namesrv, ctx), wanted, printer))
         except KeyboardInterrupt:
-            # Whoever follows a topic ends it so.
+            # Ctrl-C is the usual end of following.
             printer.flush()
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What is to be shown, and when that is the end."""
+    """The messages to show, and the condition that ends it."""
 
     topics: Sequence[str]
     start: StartPlace

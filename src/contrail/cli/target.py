@@ -1,6 +1,6 @@
-"""Which cluster a command works on, and the clients it opens there.
+"""The cluster that a command works on, and the clients it opens there.
 
-The stronger first: ``--namesrv``, ``--ctx``, the environment, the context in use, the usual place.
+The stronger first: ``--namesrv``, ``--ctx``, the environment, the context in use, the default.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def target(namesrv: str | None, context: str | None) -> Target:
 
 
 def open_admin(namesrv: str | None, context: str | None = None) -> Admin:
-    """An admin client of the cluster that is meant."""
+    """An admin client of the chosen cluster."""
     return target(namesrv, context).admin()
 
 
 def _addresses(origin: str, text: str) -> str:
-    """The addresses as they are; where they cannot be used, ``origin`` is what is to be mended."""
+    """The addresses as they are; if they are invalid, the error names their ``origin``."""
     pieces = [piece.strip() for piece in text.replace(",", ";").split(";") if piece.strip()]
     if not pieces:
         raise ConfigError(

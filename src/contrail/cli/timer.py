@@ -58,7 +58,7 @@ def list_timers(
         ),
     ] = None,
     count: Annotated[
-        int, typer.Option("-c", "--count", min=1, help="So many, those due first.")
+        int, typer.Option("-c", "--count", min=1, help="At most this many, the first due ones.")
     ] = 100,
     scan: Scan = _SCAN_MAX,
     as_json: AsJson = False,
@@ -111,7 +111,7 @@ def recall(
 
 
 def _take_back(cluster: Target, handle: RecallHandle, text: str) -> None:
-    """As the producer that was given the handle, or else as an operator on the broker's host."""
+    """Recall as the producer with the handle, or else as an operator on the broker's host."""
     if not handle.seal:
         with cluster.admin() as admin:
             if admin.recall_timer(text):
@@ -148,7 +148,7 @@ def _handle_of(cluster: Target, message_id: str, scan: int) -> str:
 
 
 def _counts(admin: Admin) -> dict[str, TimerCounts]:
-    """By broker name; empty where brokers are too old to count."""
+    """Counts by broker name; empty where brokers are too old to count."""
     try:
         return admin.timer_counts()
     except BrokerRefused as refusal:
@@ -188,7 +188,7 @@ def _row(one: PendingMessage) -> dict[str, object]:
 
 
 def _tell_unread(waiting: list[PendingMessage], counts: dict[str, TimerCounts]) -> None:
-    """What brokers count and the scan did not reach."""
+    """The messages that brokers count and the scan did not reach."""
     read = Counter(one.message.queue.broker_name for one in waiting if not one.delay_level)
     for name, one in sorted(counts.items()):
         unread = sum(one.by_topic.values()) - read[name]

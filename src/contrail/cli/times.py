@@ -36,7 +36,7 @@ def parse_duration(option: str, text: str) -> timedelta:
     """A duration of the command line, in the units of every other setting.
 
     Raises:
-        OptionInvalid: it is none of them.
+        OptionInvalid: the text is no duration.
     """
     found_ms = duration_ms(text)
     if found_ms is None:

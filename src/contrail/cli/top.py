@@ -63,7 +63,7 @@ def _live(admin: Admin, interval: float, rows: int) -> None:
 
 
 def _frames(admin: Admin, wait: Callable[[], bool]) -> Iterator[Frame]:
-    """Frames until ``wait`` says that it is enough."""
+    """Print frames until ``wait`` returns the end."""
     frame = look(admin, SystemClock().now_ms, None)
     yield frame
     while not wait():
@@ -77,7 +77,7 @@ def _is_at_terminal() -> bool:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits for a key, at most so long; the terminal is put back at the end."""
+    """A function that waits for a key, with a timeout; the terminal is restored at the end."""
     import os
     import select
     import termios

@@ -64,7 +64,7 @@ def _topic_stats(admin: Admin) -> list[TopicStats]:
         try:
             return admin.topic_stats(topic, allow_partial=True)
         except ClientError:
-            # Deleted since it was listed, or all of its brokers are away, which their rows show.
+            # The topic was deleted since, or all of its brokers are down, which their rows show.
             return None
 
     with ThreadPoolExecutor(_WORKERS) as pool:
@@ -112,7 +112,7 @@ def _broker_rows(admin: Admin) -> list[dict[str, Any]]:
 
 
 def draw(frame: Frame, rows: int) -> Any:
-    """The frame as something rich can print."""
+    """The frame as a rich renderable."""
     from rich.console import Group
     from rich.text import Text
 

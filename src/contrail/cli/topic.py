@@ -1,4 +1,4 @@
-"""``contrail topic``: what topics there are, where they are, and changes to them."""
+"""``contrail topic``: lists, routes and changes of topics."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def create(
     ] = None,
     perm: Annotated[
         str | None,
-        typer.Option("--perm", metavar="PERM", help="What may be done: rw (default), r, w, none."),
+        typer.Option("--perm", metavar="PERM", help="Permission: rw (default), r, w, none."),
     ] = None,
     order: Annotated[
         bool | None,
@@ -88,7 +88,7 @@ def create(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic on every broker; one that is there gets more queues or other settings."""
+    """Create a topic on every broker; an existing one gets more queues or other settings."""
     check_not_system_topic(topic)
     require_queue_count(queues)
     given = parse_pairs("--attribute", attributes)
@@ -119,7 +119,7 @@ def _set_topic(
     cluster: str | None,
     broker: str | None,
 ) -> list[str]:
-    """Create it where it is not, and change only what was said where it is."""
+    """Create the topic where it is missing, and change only the given settings where it exists."""
     if cluster is not None and broker is not None:
         raise ConfigError("--cluster and --broker: give one of the two")
     given = {name: value for name, value in settings.items() if value is not None}
@@ -189,10 +189,13 @@ def list_topics(
     namesrv: NameServers = None,
     ctx: ContextName = None,
     internal: Annotated[
-        bool, typer.Option("--internal", help="Also those of the system, retries, dead letters.")
+        bool,
+        typer.Option(
+            "--internal", help="Also topics of the system, of retries and of dead letters."
+        ),
     ] = False,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="NAME", help="Only those of this cluster.")
+        str | None, typer.Option("--cluster", metavar="NAME", help="Only topics of this cluster.")
     ] = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="With queues, messages, rates and last times.")
@@ -223,7 +226,7 @@ def _print_stats(rows: list[dict[str, Any]]) -> None:
 def describe(
     topic: Topic, namesrv: NameServers = None, ctx: ContextName = None, as_json: AsJson = False
 ) -> None:
-    """Show a topic's brokers and settings, how far each queue reaches, and who consumes it."""
+    """Show a topic's brokers and settings, how far each queue reaches, and its consumer groups."""
     with open_admin(namesrv, ctx) as client:
         told = described(client, topic)
     if as_json:
@@ -239,7 +242,7 @@ def describe(
 
 
 def _or_none(value: Any) -> Any:
-    """What is empty is shown as nothing, a zero as what it is."""
+    """An empty value is shown as nothing, a zero as 0."""
     return None if value in ([], {}) else value
 
 
@@ -247,7 +250,7 @@ def _or_none(value: Any) -> Any:
 def route(
     topic: Topic, namesrv: NameServers = None, ctx: ContextName = None, as_json: AsJson = False
 ) -> None:
-    """Show which brokers have a topic, with how many queues, and what may be done there."""
+    """Show which brokers have a topic, with how many queues, and with which permission."""
     with open_admin(namesrv, ctx) as client:
         found = client.topic_route(topic)
     rows = route_rows(found)
@@ -297,7 +300,7 @@ def delete(
 
 
 def _holders(client: Admin, topic: str, cluster: str | None) -> list[str]:
-    """The brokers that have it, of one cluster if that is said."""
+    """The brokers that have the topic, of one cluster if given."""
     chosen = {one.broker_name for one in client.brokers(cluster=cluster)}
     return sorted({row["broker"] for row in route_rows(client.topic_route(topic))} & chosen)
 

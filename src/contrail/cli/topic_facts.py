@@ -1,4 +1,4 @@
-"""What the topic commands tell, as rows: the same for tables and for JSON."""
+"""The facts of the topic commands as rows: the same for tables and for JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _kind(topic: str, is_plain: bool) -> str:
 
 
 def with_stats(client: Admin, row: dict[str, Any]) -> dict[str, Any]:
-    """The same row with what the brokers say of the topic."""
+    """The same row with the brokers' settings of the topic."""
     stats = client.topic_stats(row["topic"], allow_partial=True)
     return {
         **row,
@@ -46,7 +46,7 @@ def _newest(queues: tuple[QueueStats, ...]) -> int | None:
 
 
 def require_topic(client: Admin, topic: str) -> None:
-    """Raises ``NotFound`` for a topic without a route; where a new topic would be of no use."""
+    """Raises ``NotFound`` for a topic without a route; where creating it would not help."""
     try:
         client.topic_route(topic)
     except RouteMissing as error:

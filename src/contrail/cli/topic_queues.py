@@ -1,8 +1,8 @@
 """``contrail topic grow`` and ``shrink``: another number of queues, without losing a message.
 
-Growing makes the new queues readable before anybody writes to them. Shrinking goes the other way:
-nobody writes to the last queues any more, and they stay readable until they are consumed and no
-producer that has not noticed sends there for a while.
+Growing makes the new queues readable before producers write to them. Shrinking goes the other way:
+the last queues lose their write permission, and stay readable until they are consumed and no
+producer with an older route has sent there for a while.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _QUEUES_MAX = 65_535
 
 
 class Left(NamedTuple):
-    """What keeps queues from being taken away: messages that a group (or nobody) has to read."""
+    """Messages that keep queues from being removed: a group (or no group) has yet to read them."""
 
     group: str | None
     broker: str
@@ -155,11 +155,11 @@ def shrink(
 def chosen_configs(
     client: Admin, topic: str, cluster: str | None, broker: str | None
 ) -> dict[str, TopicConfig]:
-    """A topic's settings on the brokers that are meant.
+    """A topic's settings on the chosen brokers.
 
     Raises:
-        NotFound: the topic is not on them.
-        RouteMissing: it is nowhere.
+        NotFound: the topic is not on these brokers.
+        RouteMissing: no broker has the topic.
     """
     if cluster is not None and broker is not None:
         raise ConfigError("--cluster and --broker: give one of the two")
@@ -226,9 +226,9 @@ class _Shrinking:
         return False
 
     def left(self) -> list[Left]:
-        """What is not consumed yet in the queues that shall go, by what each group committed.
+        """The messages not consumed yet in the queues to remove, by each group's committed offsets.
 
-        A group's lag is not asked for: it leaves out what its members do not subscribe to now.
+        A group's lag is not used: it leaves out topics its members do not subscribe to now.
         """
         groups: list[str | None] = [*self._client.topic_consumers(self._topic)] or [None]
         found = []
@@ -243,7 +243,7 @@ class _Shrinking:
         return sorted(one for one in found if one.messages > 0)
 
     def _arrived(self) -> int:
-        """How far the queues reach that shall go; brokers tell it of those that are gone, too."""
+        """The ends of the queues to remove; brokers report them after the removal, too."""
         return sum(self._client.queue_offset_max(queue) for queue in self._going)
 
     def _count(self) -> int:
@@ -251,15 +251,15 @@ class _Shrinking:
         return self._rested
 
     def wait(self, timeout: timedelta, quiet: timedelta, *, abandon: bool) -> None:
-        """Until nothing arrives in the last queues and, unless abandoned, all is consumed."""
+        """Wait until the last queues get no message and, unless abandoned, all are consumed."""
         wait_until_at_rest(
             self._count,
             lambda: [] if abandon else [str(one) for one in self.left()],
             timeout=timeout,
             quiet=quiet,
             late=(
-                f"topic {self._topic!r} keeps its queues for reading; nobody writes to the last "
-                "ones any more. Run the same command again later, or with --abandon"
+                f"topic {self._topic!r} keeps its queues for reading; producers no longer write "
+                "to the last ones. Run the same command again later, or with --abandon"
             ),
         )
 
@@ -284,7 +284,7 @@ def _print_shrunk(topic: str, queues: int, is_done: bool, left: list[Left]) -> N
     if is_done:
         print(f"topic {topic} has {queues} queues")
         return
-    print(f"nobody writes to queues from {queues} on any more; they may still be read")
+    print(f"producers no longer write to queues from {queues} on; they may still be read")
     for one in left:
         print(f"  {one}")
     print(

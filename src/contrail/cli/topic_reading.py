@@ -1,7 +1,7 @@
-"""Messages of a topic without any group: what is there, in the order of its time, then what comes.
+"""Messages of a topic without any group: stored ones in the order of time, then new ones.
 
-Queues are read at once. What was there when reading began is merged by the time of storing; after
-that messages are shown as they come.
+Queues are read concurrently. Messages stored before the start are merged by store time; after that
+messages are shown as they come.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from contrail.client.subscriptions import Sql92
 from contrail.errors import BrokerRefused, ClientError, ConfigError, OptionInvalid
 
 _BATCH = 32
-# How long a broker holds a question to which nothing is there yet.
+# How long a broker holds a pull without messages.
 _WAIT_MS = 15_000
 _AGAIN_S = 1.0
 _TRIES = 3
 
 
 class TopicReader:
-    """Reads queues of a topic from a place on."""
+    """Reads queues of a topic from given offsets on."""
 
     def __init__(
         self, admin: Admin, queues: Sequence[MessageQueue], expression: str | Sql92
@@ -34,7 +34,7 @@ class TopicReader:
         self._admin = admin
         self._queues = queues
         self._expression = expression
-        # Places that could not be read, and were passed over.
+        # Queue offsets that could not be read, and were skipped.
         self.gap_count = 0
 
     async def ends(self) -> dict[MessageQueue, int]:
@@ -81,7 +81,7 @@ class TopicReader:
     async def stored(
         self, starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]
     ) -> AsyncGenerator[ReceivedMessage, None]:
-        """What is between these places, the oldest first."""
+        """The messages between these offsets, the oldest first."""
         readers = [self._between(queue, starts[queue], ends[queue]) for queue in self._queues]
         heads: list[tuple[int, int, ReceivedMessage]] = []
         for number, reader in enumerate(readers):
@@ -109,10 +109,10 @@ class TopicReader:
             position = behind
 
     async def _behind_gap(self, queue: MessageQueue, position: int) -> int | None:
-        """Where to read on after a pull that got nowhere; None if nothing is there any more.
+        """The next offset after a pull without progress; None if no message is left.
 
-        What cannot be read, such as damaged messages, is told once and passed over. That is not
-        believed at once: a broker may count a message a little before it can be read.
+        Unreadable messages, such as damaged ones, are reported once and skipped, but not at the
+        first failure: a broker may count a message a little before it can be read.
         """
         for _ in range(_TRIES):
             if await self._admin.queue_offset_max(queue) <= position:
@@ -125,7 +125,7 @@ class TopicReader:
             behind += 1
         self.gap_count += 1
         complain(
-            f"topic {queue.topic!r}, queue {_name(queue)}: what is at offset {position} to "
+            f"topic {queue.topic!r}, queue {_name(queue)}: messages at offset {position} to "
             f"{behind - 1} cannot be read, the broker's log tells why; going on at {behind}"
         )
         return behind
@@ -137,7 +137,7 @@ class TopicReader:
     async def follow(
         self, starts: Mapping[MessageQueue, int], show: Callable[[ReceivedMessage], None]
     ) -> None:
-        """Show what comes, as soon as it comes, until ``show`` raises."""
+        """Show new messages as soon as they come, until ``show`` raises."""
         tasks = [
             asyncio.create_task(self._follow_queue(queue, starts[queue], show))
             for queue in self._queues
@@ -160,12 +160,12 @@ class TopicReader:
                 )
                 behind = pulled.next_queue_offset
                 if behind == position:
-                    # As a rule nothing came, and the place is the same.
+                    # As a rule no message came, and the offset is the same.
                     behind = await self._behind_gap(queue, position) or position
             except BrokerRefused:
                 raise
             except ClientError as error:
-                # A broker that is started again is waited for, and its trouble is told once.
+                # Wait for a broker that restarts, and report its error once.
                 if str(error) != told:
                     complain(f"{error}; trying again")
                 told = str(error)
@@ -177,7 +177,7 @@ class TopicReader:
 
 
 def require_readable(topic: str, queues: Sequence[MessageQueue]) -> None:
-    """Raises ``ConfigError`` for a topic whose settings let nobody read."""
+    """Raises ``ConfigError`` for a topic without read permission."""
     if not queues:
         raise ConfigError(
             f"topic {topic!r} has no queue that may be read: `contrail topic describe {topic}` "
@@ -186,7 +186,7 @@ def require_readable(topic: str, queues: Sequence[MessageQueue]) -> None:
 
 
 def queues_named(queues: Sequence[MessageQueue], names: Sequence[str]) -> list[MessageQueue]:
-    """Those queues that are named as ``broker:id``, or all where none is.
+    """The queues named as ``broker:id``, or all if none is named.
 
     Raises:
         OptionInvalid: a name is not of that form.

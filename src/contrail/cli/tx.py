@@ -1,4 +1,4 @@
-"""``contrail tx``: transactions that nobody decided yet."""
+"""``contrail tx``: transactions without a decision."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ def list_transactions(
             "--topic",
             metavar="TOPIC",
             autocompletion=topic_names,
-            help="Only those for this topic.",
+            help="Only transactions of this topic.",
         ),
     ] = None,
     count: Annotated[
-        int, typer.Option("-c", "--count", min=1, help="Of each broker so many, the oldest.")
+        int,
+        typer.Option("-c", "--count", min=1, help="The oldest of each broker, at most this many."),
     ] = 100,
     as_json: AsJson = False,
     namesrv: NameServers = None,
@@ -101,7 +102,7 @@ def rollback(
     namesrv: NameServers = None,
     ctx: ContextName = None,
 ) -> None:
-    """Decide a transaction: its message never was."""
+    """Decide a transaction: its message is dropped."""
     with open_admin(namesrv, ctx) as admin:
         one = _found(admin, transaction_id)
         agree([f"drop {_named(one)}"], yes=yes, dry_run=dry_run, as_json=as_json)
@@ -118,7 +119,7 @@ def _tell_decided(one: OpenTransaction, decision: str, *, as_json: bool) -> None
 
 
 def _open(admin: Admin, count: int | None = None) -> Iterator[OpenTransaction]:
-    """The open transactions of all masters, of each the oldest ``count``, or all."""
+    """The open transactions of all masters, the oldest ``count`` of each, or all."""
     for broker in admin.brokers():
         if broker.is_master:
             yield from _of_broker(admin, broker.broker_name, count)

@@ -1,4 +1,4 @@
-"""What the option parser refuses, told in one line: the input, what is allowed, and the help."""
+"""Usage errors in one line: the input, the allowed values, and the help."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARSER = import_module(typer.BadParameter.__module__)
 UsageError: type[Exception] = _PARSER.UsageError
 # Typer's parser or its files; a UsageError is one of them.
 ParserError: type[Exception] = _PARSER.ClickException
-# Releases without it show the help and end by themselves.
+# Releases without it show the help and end.
 _HELP_SHOWN: Any = getattr(_PARSER, "NoArgsIsHelpError", ())
 
 _ALLOWED = {
@@ -32,7 +32,7 @@ def help_was_asked(error: Exception) -> bool:
 
 
 def refuse_blank_arguments(command: Any) -> None:
-    """Have a command, and those below it, refuse an argument that is there and names nothing."""
+    """Have a command, and its subcommands, refuse an empty argument."""
     for inner in getattr(command, "commands", {}).values():
         refuse_blank_arguments(inner)
     for param in command.params:
@@ -50,8 +50,8 @@ def _refusing_blanks(then: Any) -> Any:
 
 
 def usage_line(error: Any, command: str) -> str:
-    """One line, without who says it; ``command`` is the one that was typed, as far as is known."""
-    # Unless a value is missing, the parser tells where it was.
+    """The error as one line, without the program's name; ``command`` is the typed one, if known."""
+    # Unless a value is missing, the parser's error names the option.
     context = getattr(error, "ctx", None)
     name = command if context is None else context.command_path
     text = " ".join(_text(error).rstrip(".").split())
@@ -84,7 +84,7 @@ def _meaning(param: Any) -> str:
 
 
 def _refused(error: Any) -> str:
-    """Typer's newer releases validate with pydantic, and only that error knows the value."""
+    """Typer's newer releases validate with pydantic, and only that error has the value."""
     details = getattr(error.__cause__, "errors", None)
     if details is None:
         return f"{_name(error.param)}: {error.message}"

@@ -1,4 +1,4 @@
-"""``contrail version``: what is installed here, and what runs compiled."""
+"""``contrail version``: versions, compiled kernels and optional parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 from contrail import __version__
 from contrail.kernels import compiled_kernels
 
-# optional part -> what it is for
+# optional part -> its purpose
 OPTIONAL_PARTS = {
     "isal": "faster CRC of message bodies",
     "pyspark": "the Spark connector",
@@ -27,7 +27,7 @@ app = typer.Typer(add_completion=False)
 
 @dataclass(frozen=True, slots=True)
 class VersionReport:
-    """What ``contrail version`` says; ``None`` marks an optional part that is absent."""
+    """The facts of ``contrail version``; ``None`` marks an absent optional part."""
 
     contrail: str
     python: str

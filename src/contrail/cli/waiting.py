@@ -14,7 +14,7 @@ _POLL_S = 0.5
 
 
 class Quiet:
-    """Tells for how long a counter has stood still. Times are seconds of any steady clock."""
+    """Measures how long a counter has stood still. Times are seconds of any steady clock."""
 
     def __init__(self, count: int, now_s: float) -> None:
         self._count = count
@@ -24,7 +24,7 @@ class Quiet:
     def see(self, count: int, now_s: float) -> float:
         """Take the newest count; for how many seconds it has been the same."""
         if count != self._count:
-            # A server that was restarted counts from nothing.
+            # A restarted server counts from 0.
             self.moved += count - self._count if count > self._count else count
             self._count, self._since_s = count, now_s
         return now_s - self._since_s
@@ -75,10 +75,10 @@ def wait_until_at_rest(
     quiet: timedelta,
     late: str,
 ) -> int:
-    """Wait until a count stands still for ``quiet`` and nothing is left; how far the count moved.
+    """Wait until a count stands still for ``quiet`` and none is left; returns the count's change.
 
     Raises:
-        CommandFailed: the time is over; ``late`` says what holds then.
+        CommandFailed: the time is over; ``late`` describes the state then.
     """
     progress, stillness, rest = Progress(), Quiet(count(), time.monotonic()), [""]
     try:

@@ -1,7 +1,7 @@
-"""What the rooms below say to a program, in the words of the command line.
+"""Errors of the client and the jobs, in the words of the command line.
 
-The client and the jobs name their own keyword arguments and methods; whoever typed a command has
-options and commands instead. Each phrase is one of theirs, word for word (a test looks for it).
+They name keyword arguments and methods; a person at the command line has options and commands
+instead. Each phrase is one of theirs, word for word (a test looks for it).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PHRASES = _CLIENT | _JOBS
 
 
 def in_words(error: object) -> str:
-    """The text of an error, or what somebody else made of one, for whoever typed a command."""
+    """The text of an error, or of an error that contains it, for the command line."""
     text = str(error)
     for theirs, ours in PHRASES.items():
         text = text.replace(theirs, ours)

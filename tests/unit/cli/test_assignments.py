@@ -16,6 +16,6 @@ def test_assignments_are_taken_apart_at_their_first_sign() -> None:
 
 @pytest.mark.proves("house.folded.assignments")
 @pytest.mark.parametrize("text", ["a", "=1", " =1", ""])
-def test_what_is_no_assignment_is_refused_with_its_option(text: str) -> None:
+def test_a_text_without_a_sign_is_refused_with_its_option(text: str) -> None:
     with pytest.raises(OptionInvalid, match=r"--conf .*NAME=VALUE"):
         parse_pairs("--conf", [text])

@@ -1,4 +1,4 @@
-"""What ``contrail broker`` decides before it starts: addresses, defaults, warnings."""
+"""Decisions of ``contrail broker`` before the start: addresses, defaults, warnings."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_advertised_address_and_the_reason_for_it(
     assert any(address in line and reason in line for line in opening_lines(read, advertised, None))
 
 
-def test_a_host_without_a_way_out_asks_for_the_address() -> None:
+def test_a_host_without_a_route_out_is_asked_for_brokerip1() -> None:
     with pytest.raises(ConfigError, match="brokerIP1"):
         advertise("0.0.0.0", "127.0.0.1", False, nowhere)
     assert advertise("0.0.0.0", "10.0.0.1", True, nowhere) == Advertised(
@@ -83,7 +83,7 @@ def test_an_open_address_without_access_control_is_warned_about() -> None:
     assert "administration is refused" in warned(listenAddress="10.0.0.1")
 
 
-def test_an_advertised_address_that_nobody_listens_on_is_warned_about() -> None:
+def test_an_advertised_address_without_a_listener_is_warned_about() -> None:
     assert "listened on" not in warned(brokerIP1="127.0.0.1")
     assert "10.0.0.1 but only 127.0.0.1" in warned(brokerIP1="10.0.0.1")
 
@@ -97,7 +97,7 @@ def test_a_broker_without_nameservers_and_unknown_names_are_warned_about() -> No
 
 
 @pytest.mark.parametrize("text", ["a..b:9876", "host:99999", "nonsense", "a:9876,b:9876"])
-def test_name_servers_that_nobody_can_connect_to_are_refused(text: str) -> None:
+def test_unreachable_name_server_addresses_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=rf"namesrvAddr={text} is refused.*host:port;host:port"):
         read_with_address({**ROOT, "namesrvAddr": text}, outgoing)
 
@@ -110,12 +110,34 @@ def test_all_printed_settings_read_back_as_they_are() -> None:
     assert (again.broker, again.store, again.notes) == (read.broker, read.store, [])
 
 
-def test_the_flush_says_what_it_means() -> None:
+def test_the_opening_line_names_the_promise_of_the_flush_mode() -> None:
     read, advertised = read_with_address(ROOT, outgoing)
     text = "\n".join(opening_lines(read, advertised, Path("broker.conf")))
     assert "SYNC_FLUSH (a message is acknowledged once it is on the disk)" in text
     assert "port 10911, fast port 10909" in text
     assert "settings: broker.conf" in text
+
+
+@pytest.mark.parametrize(
+    ("properties", "line"),
+    [
+        ({}, "port for slaves: 10912"),
+        ({"haListenPort": "7000"}, "port for slaves: 7000"),
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, "master: the NameServers name it"),
+        (
+            {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": "10.0.0.1:10912"},
+            "master: 10.0.0.1:10912 (haMasterAddress)",
+        ),
+    ],
+)
+def test_the_opening_lines_name_the_other_half_of_a_pair(
+    properties: dict[str, str], line: str
+) -> None:
+    secret = {"contrailClusterSecretFile": "cluster.secret"}
+    read, advertised = read_with_address({**ROOT, **secret, **properties}, outgoing)
+    assert line in opening_lines(read, advertised, None)
+    read, advertised = read_with_address(ROOT, outgoing)
+    assert not any("slave" in one for one in opening_lines(read, advertised, None))
 
 
 @pytest.mark.proves("wire.server.two-ports")
@@ -137,7 +159,7 @@ def test_a_port_without_room_for_the_fast_port_is_refused(port: str) -> None:
         ("contrailClusterAllowList", "10.0.0.0/99"),
     ],
 )
-def test_what_must_not_be_started_without_is_refused_by_name(name: str, value: str) -> None:
+def test_settings_that_contrail_lacks_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         read_broker_settings({**ROOT, name: value})
 
@@ -168,7 +190,7 @@ def test_a_master_with_the_id_of_a_slave_is_refused(asked: dict[str, str]) -> No
         ("mappedFileSizeConsumeQueue", "6000001", "6000020"),
     ],
 )
-def test_a_number_that_is_moved_says_so_and_is_shown_as_it_counts(
+def test_a_clamped_number_is_logged_and_shown_as_it_counts(
     name: str, given: str, taken: str
 ) -> None:
     read, _ = read_with_address({**ROOT, name: given}, outgoing)
@@ -177,6 +199,6 @@ def test_a_number_that_is_moved_says_so_and_is_shown_as_it_counts(
     assert all_properties(read)[name] == taken
 
 
-def test_numbers_in_their_ranges_say_nothing() -> None:
+def test_numbers_in_their_ranges_log_nothing() -> None:
     asked = {"diskMaxUsedSpaceRatio": "95", "diskSpaceCleanForciblyRatio": "30", "listenPort": "9"}
     assert read_broker_settings({**ROOT, **asked}).moved == []

@@ -1,4 +1,4 @@
-"""Findings from facts: what is found, what is not, and that each fix is a command there is."""
+"""Findings from facts: each fault is found, unknown facts are not, each fix is a valid command."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from contrail.client.admin_values import (
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.subscription import SubscriptionData
 from contrail.model.topic import TopicConfig
+from contrail.protocol.bodies.ha_status import HaStatus, LastRefusal, MasterLink, SlaveLink
 from contrail.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from contrail.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueue
 from contrail.protocol.json_style import MessageQueue
@@ -104,12 +105,37 @@ def altered(one: MemberFacts, **info: Any) -> MemberFacts:
 
 
 def found(facts: Any) -> list[Finding]:
-    """All that is wrong with a cluster, a topic or a group."""
+    """The findings of a cluster, a topic or a group."""
     if isinstance(facts, ClusterFacts):
         return findings_of(facts, [], [], COMMANDS)
     if isinstance(facts, TopicFacts):
         return findings_of(cluster(), [facts], [], COMMANDS)
     return findings_of(cluster(), [], [facts], COMMANDS)
+
+
+def slave_status(state: str, reason: str = "unreachable") -> HaStatus:
+    link = MasterLink(
+        master_address="10.0.0.1:10912", state=state, problem="no way", problem_reason=reason
+    )
+    return HaStatus(is_master=False, physical_end=5, master=link, role="SLAVE")
+
+
+def master_status(*slaves: SlaveLink, **figures: Any) -> HaStatus:
+    made = HaStatus(is_master=True, physical_end=5, role="SYNC_MASTER", slaves=slaves)
+    return replace(made, **figures)
+
+
+def slave_link(**figures: Any) -> SlaveLink:
+    made = SlaveLink(
+        address="10.0.0.6:4000",
+        acknowledged_end=4,
+        lag_bytes=1,
+        in_sync=True,
+        broker_id=1,
+        lag_ms=5,
+        state="receiving",
+    )
+    return replace(made, **figures)
 
 
 SILENT = MemberFacts(ClientConnection("one", "10.0.0.9:5", "GO", 0))
@@ -149,6 +175,13 @@ FAULTS: dict[str, Any] = {
     "clock-skew": cluster(broker(started_ago_ms=40_000)),
     "write-drained": cluster(broker(routed_perm=4)),
     "transactions-stuck": cluster(broker(transactions=(TRANSACTION,))),
+    "slave-diverged": cluster(broker(replication=slave_status("DIVERGED"))),
+    "slave-absent": cluster(broker(replication=slave_status("READY"))),
+    "secrets-differ": cluster(broker(replication=slave_status("READY", "secret"))),
+    "too-few-in-sync": cluster(broker(replication=master_status(required_replicas=2))),
+    "slave-lagging": cluster(
+        broker(replication=master_status(slave_link(lag_ms=60_000), in_sync_slaves=1))
+    ),
     "topic-missing": topic(route=None),
     "topic-unreadable": topic(configs={"broker-a": TopicConfig("orders", perm=2)}),
     "topic-unwritable": topic(configs={"broker-a": TopicConfig("orders", perm=4)}),
@@ -194,7 +227,7 @@ def test_there_is_a_fault_for_every_finding() -> None:
 
 @pytest.mark.proves("store.damage.told")
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_found_and_told_in_whole_sentences(fault: str) -> None:
+def test_a_fault_is_found_and_explained_in_whole_sentences(fault: str) -> None:
     told = {one.id: one for one in found(FAULTS[fault])}
     assert fault in told
     assert told[fault].text.endswith(".") and told[fault].cause.endswith(".")
@@ -205,14 +238,53 @@ def test_a_fault_is_not_taken_for_another(fault: str) -> None:
     assert [one.id for one in found(FAULTS[fault])] == [fault]
 
 
-def test_nothing_is_found_where_nothing_is_wrong() -> None:
+@pytest.mark.proves("replication.pair.people")
+def test_a_synchronous_master_without_enough_slaves_is_found() -> None:
+    alone = master_status(required_replicas=2)
+    (finding,) = found(cluster(broker(replication=alone)))
+    assert finding.id == "too-few-in-sync"
+    assert "11 or 12" in finding.text
+    assert found(cluster(broker(replication=replace(alone, in_sync_slaves=1)))) == []
+
+
+@pytest.mark.proves("replication.pair.people")
+def test_a_master_that_was_told_of_its_slaves_misses_them() -> None:
+    alone = master_status(total_replicas=2)
+    (finding,) = found(cluster(broker(replication=alone)))
+    assert finding.id == "slave-absent" and "1 slave" in finding.text
+    assert found(cluster(broker(replication=replace(alone, slaves=(slave_link(),))))) == []
+
+
+@pytest.mark.proves("replication.pair.people")
+def test_a_master_tells_of_another_secret_when_its_slave_cannot() -> None:
+    refused = LastRefusal("secret", "the slave at 10.0.0.6:4000 has another secret", 5_000)
+    (finding,) = found(cluster(broker(replication=master_status(last_refusal=refused))))
+    assert finding.id == "secrets-differ" and finding.evidence == (refused.text,)
+    old = replace(refused, ago_ms=3_600_000)
+    assert found(cluster(broker(replication=master_status(last_refusal=old)))) == []
+    both = cluster(
+        broker(replication=master_status(last_refusal=refused)),
+        broker(replication=slave_status("READY", "secret")),
+    )
+    assert [one.id for one in found(both)] == ["secrets-differ"], "one fault is told once"
+
+
+@pytest.mark.proves("replication.pair.people")
+def test_a_slave_lags_by_time_or_by_bytes() -> None:
+    for slave in (slave_link(lag_ms=60_000), slave_link(in_sync=False)):
+        (finding,) = found(cluster(broker(replication=master_status(slave))))
+        assert finding.id == "slave-lagging"
+    assert found(cluster(broker(replication=master_status(slave_link(lag_ms=9_000))))) == []
+
+
+def test_a_healthy_cluster_has_no_finding() -> None:
     assert found(cluster(broker(), known_by={"one:9876": frozenset("a")})) == []
     assert found(topic()) == []
     assert found(group(owner())) == []
     assert found(group(lag=0)) == []
 
 
-def test_what_is_not_known_is_no_finding() -> None:
+def test_an_unknown_fact_is_no_finding() -> None:
     assert found(group(SILENT, lag=5)) == []
     unknown = broker(routed_perm=None, own_perm=None, runtime=BrokerRuntime(BROKER, {}))
     assert found(cluster(unknown)) == []
@@ -230,14 +302,14 @@ def test_the_lag_of_members_that_broadcast_is_not_known_to_brokers() -> None:
     assert not ids & {"offset-beyond-end", "members-idle", "queue-without-owner"}
 
 
-def test_the_worst_is_told_first() -> None:
+def test_the_worst_finding_comes_first() -> None:
     facts = cluster(broker(routed_perm=4), broker(runtime=None, error="silence"))
     assert [one.severity for one in found(facts)] == ["error", "warning"]
 
 
 @pytest.mark.proves("cli.commands.doctor")
 @pytest.mark.parametrize("fault", FAULTS)
-def test_every_fix_is_a_command_that_there_is(fault: str) -> None:
+def test_every_fix_is_a_valid_command(fault: str) -> None:
     (first, *words) = shlex.split(next(one for one in found(FAULTS[fault]) if one.id == fault).fix)
     assert first == "contrail"
     root = typer.main.get_command(app)
@@ -245,6 +317,6 @@ def test_every_fix_is_a_command_that_there_is(fault: str) -> None:
     command: Any = root.load_command(words.pop(0))
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
-    # Parses the rest, and raises what the user would see; nothing is run.
+    # Parses the rest, and raises a usage error; no command is run.
     with command.make_context("contrail", words):
         pass

@@ -1,4 +1,4 @@
-"""Latencies in fixed memory: what it tells is never far from what it was given."""
+"""Latencies in fixed memory: percentiles are never far from the recorded latencies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_two_added_are_as_one_of_both(first: list[int], second: list[int]) -> No
     assert added.count == len(first) + len(second)
 
 
-def test_nothing_recorded_tells_zeros() -> None:
+def test_an_empty_histogram_has_zeros() -> None:
     assert set(LatencyHistogram().figures().values()) == {0.0}
 
 

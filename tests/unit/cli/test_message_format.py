@@ -52,11 +52,11 @@ def message(body: bytes = b"paid 5", **properties: str) -> ReceivedMessage:
         ("", b""),
     ],
 )
-def test_each_letter_and_escape_shows_what_it_stands_for(text: str, shown: bytes) -> None:
+def test_each_letter_and_escape_is_replaced_by_its_value(text: str, shown: bytes) -> None:
     assert compile_format(text)(message()) == shown
 
 
-def test_what_a_message_does_not_have_is_empty() -> None:
+def test_a_missing_field_is_empty() -> None:
     assert compile_format("[%k][%g]")(message(UNIQ_KEY="x")) == b"[][]"
 
 
@@ -83,7 +83,7 @@ def test_a_body_is_shown_byte_for_byte(body: bytes) -> None:
 
 
 @given(st.text())
-def test_text_without_signs_stands_for_itself(text: str) -> None:
+def test_text_without_percent_signs_is_printed_unchanged(text: str) -> None:
     plain = text.replace("%", "").replace("\\", "")
     assert compile_format(plain)(message()) == plain.encode()
 
@@ -116,7 +116,7 @@ def test_places_to_start_from(text: str, place: StartPlace) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "begin", "@noon", "1.5", "--3"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_an_invalid_place_is_refused(text: str) -> None:
     with pytest.raises(OptionInvalid, match="-o "):
         parse_place("-o", text)
 

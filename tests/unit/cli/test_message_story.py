@@ -74,7 +74,7 @@ def test_steps_come_in_the_order_of_their_times() -> None:
     assert (told.tags, told.keys) == ("paid", ["a", "b"])
 
 
-def test_a_delivery_is_told_by_its_two_traces_or_by_one_of_them() -> None:
+def test_a_delivery_is_made_from_its_two_traces_or_from_one_of_them() -> None:
     before = SubBeforeTrace(timestamp_ms=5, request_id="r", group="g", retry_times=1)
     after = SubAfterTrace(request_id="r", cost_ms=9, success=True)
     both = only(story(before, after))
@@ -85,7 +85,7 @@ def test_a_delivery_is_told_by_its_two_traces_or_by_one_of_them() -> None:
     assert (ended.timestamp_ms, ended.attempt, ended.text) == (None, None, "handled: ok after 9 ms")
 
 
-def test_what_a_broker_traces_has_no_cost() -> None:
+def test_a_trace_of_a_broker_has_no_cost() -> None:
     trace = PubTrace(timestamp_ms=1, group="shop", client_host="10.0.0.1", tags="t", keys="k l")
     told = story(trace, source=BROKER_TRACE)
     assert (only(told).cost_ms, only(told).source) == (None, BROKER_TRACE)
@@ -112,7 +112,7 @@ def test_a_copy_that_waits_for_its_time_says_until_when() -> None:
     assert "for orders until 1970-01-01T00:01:00.000Z" in step.text
 
 
-def test_groups_without_traces_show_whether_they_are_past_it() -> None:
+def test_groups_without_traces_show_whether_they_are_past_the_message() -> None:
     stored = copy("orders", 1)
     offsets = {"past": 8, "before": 7, "new": None}
     progress = tuple(GroupProgress(group, stored, at) for group, at in offsets.items())
@@ -125,7 +125,7 @@ def test_groups_without_traces_show_whether_they_are_past_it() -> None:
     assert "nowhere yet" in told.steps[2].text
 
 
-def test_a_group_that_has_told_of_itself_needs_no_offset() -> None:
+def test_a_group_with_a_trace_needs_no_offset() -> None:
     before = SubBeforeTrace(timestamp_ms=5, request_id="r", group="g")
     told = story(before, progress=(GroupProgress("g", copy("orders", 1), 8),))
     assert [step.kind for step in told.steps] == ["deliver"]
@@ -156,7 +156,7 @@ def test_a_send_that_both_sides_trace_is_one_step() -> None:
     assert [step.source for step in told.steps] == [CLIENT_TRACE, BROKER_TRACE]
 
 
-def test_a_send_comes_before_its_store_whatever_its_clock_says() -> None:
+def test_a_send_comes_before_its_store_whatever_the_clocks_show() -> None:
     sent = PubTrace(timestamp_ms=900, offset_message_id="P", message_id="M")
     told = story(sent, copies=(copy("orders", 20),))
     assert [(step.kind, step.timestamp_ms) for step in told.steps] == [("send", 900), ("store", 20)]

@@ -1,4 +1,4 @@
-"""What ``contrail namesrv`` decides before it starts: refusals, notes, warnings."""
+"""Decisions of ``contrail namesrv`` before the start: refusals, notes, warnings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def warned(**properties: str) -> str:
 
 
 @pytest.mark.proves("broker.running.unknown-keys")
-def test_names_without_a_meaning_here_are_said_and_change_nothing() -> None:
+def test_settings_without_a_meaning_here_are_logged_and_change_nothing() -> None:
     assert "rocketmqHome is ignored" in warned(rocketmqHome="/opt/rocketmq")
     assert "listenPrt is unknown here and has no effect; did you mean listenPort?" in warned(
         listenPrt="1"
@@ -42,7 +42,7 @@ def test_rocketmqs_name_of_the_listening_address_is_understood() -> None:
     assert read_nameserver_settings(both).config.listen_address == "127.0.0.1"
 
 
-def test_an_open_address_says_who_may_register() -> None:
+def test_an_open_address_logs_which_hosts_may_register() -> None:
     assert warned(listenAddress="127.0.0.1") == ""
     assert "from this host only" in warned(listenAddress="0.0.0.0")
     listed = warned(listenAddress="0.0.0.0", contrailClusterAllowList="10.0.0.0/8")

@@ -1,4 +1,4 @@
-"""How many connections a process accepts that may open only so many files."""
+"""The number of connections that a process accepts by its limit of open files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_store_that_fits_keeps_its_files(open_files: int, tmp_path: Path) -> N
 
 
 @pytest.mark.proves("broker.edges.open-files")
-def test_more_files_of_the_store_than_the_process_may_open_are_told_and_lowered(
+def test_a_store_limit_above_the_process_limit_is_logged_and_lowered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = StoreConfig(root=tmp_path, open_files_max=100_000)

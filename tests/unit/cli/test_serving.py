@@ -17,7 +17,7 @@ from contrail.errors import ConfigError, OpeningAbandoned, StoreLocked
 
 
 class FakeServer:
-    """Counts what is asked of it; fails where it is told to."""
+    """Counts its calls; fails by its script."""
 
     def __init__(
         self, start_error: Exception | None = None, stop_error: Exception | None = None
@@ -101,7 +101,7 @@ def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatc
     assert ended == [128 + signal.SIGTERM]
 
 
-def test_the_collector_leaves_what_was_made_at_start_alone() -> None:
+def test_the_collector_leaves_objects_made_at_start_alone() -> None:
     seen: list[tuple[int, tuple[int, int, int]]] = []
 
     def ready(made: FakeServer) -> None:
@@ -113,13 +113,13 @@ def test_the_collector_leaves_what_was_made_at_start_alone() -> None:
     assert seen[0][1] == (50_000, 20, 50)
 
 
-def test_what_the_system_refuses_at_start_is_a_config_error_that_names_it() -> None:
+def test_an_operating_system_error_at_start_becomes_a_config_error_that_names_it() -> None:
     refusal = PermissionError(errno.EACCES, "Permission denied", "data/store")
     with pytest.raises(ConfigError, match=r"Permission denied.*data/store"):
         run(FakeServer(start_error=refusal), lambda made: None)
 
 
-def test_what_contrail_refuses_at_start_passes_as_it_is() -> None:
+def test_an_error_of_contrail_at_start_passes_unchanged() -> None:
     with pytest.raises(StoreLocked, match="open elsewhere"):
         run(FakeServer(start_error=StoreLocked("open elsewhere")), lambda made: None)
 

@@ -1,4 +1,4 @@
-"""SQL92 expressions that brokers refuse or misread, told in plain words."""
+"""SQL92 expressions that brokers refuse or misread, explained in plain words."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _OF_THE_PARSER = re.compile(r"Exception|Error|<[A-Z_]+>|EOF|Encountered|Was expe
         ("a = 1 b = 2", "brokers read no further than to 'b = 2'"),
     ],
 )
-def test_what_is_wrong_is_told_in_plain_words(expression: str, words: str) -> None:
+def test_an_error_is_explained_in_plain_words(expression: str, words: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         expression_of(None, expression)
     text = str(refusal.value)
@@ -70,12 +70,12 @@ def test_what_is_wrong_is_told_in_plain_words(expression: str, words: str) -> No
 @pytest.mark.parametrize(
     "expression", ["a = 1", "a", "a IN ('x', 'y') -- what\n AND b > 3", "/* c */ NOT (a IS NULL)"]
 )
-def test_what_brokers_read_whole_is_fine(expression: str) -> None:
+def test_an_expression_that_brokers_read_whole_is_accepted(expression: str) -> None:
     assert sql_problem(expression) is None
 
 
 @given(st.lists(st.sampled_from(_WORDS), max_size=8).map(" ".join) | st.text(max_size=12))
-def test_no_problem_is_told_in_the_parsers_words(expression: str) -> None:
+def test_no_error_has_the_parsers_words(expression: str) -> None:
     problem = sql_problem(expression)
     if problem is not None:
         assert not _OF_THE_PARSER.search(problem.replace(expression, ""))

@@ -66,7 +66,7 @@ def test_an_absent_part_is_null_in_json_and_named_in_text(monkeypatch: pytest.Mo
 
 def test_help_lists_every_command_of_the_table() -> None:
     for name, row in COMMANDS.items():
-        assert f"  {name:<10} {row.help}\n" in help_text()
+        assert f"  {name:<11} {row.help}\n" in help_text()
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest_one(

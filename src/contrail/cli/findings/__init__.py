@@ -1,4 +1,4 @@
-"""What ``contrail doctor`` can find: facts in, findings out; only ``gathering`` asks anybody."""
+"""The findings of ``contrail doctor``: facts in, findings out; only ``gathering`` asks servers."""
 
 from contrail.cli.findings.commands import Commands
 from contrail.cli.findings.facts import ClusterFacts, GroupFacts, TopicFacts

@@ -1,4 +1,4 @@
-"""The command lines that mend what was found, for the cluster that was looked at."""
+"""The command lines that mend findings, for the examined cluster."""
 
 from __future__ import annotations
 
@@ -71,6 +71,13 @@ class Commands:
 
     def broker_status(self, broker: str) -> str:
         return self._contrail("broker", "status", broker)
+
+    def replication_status(self) -> str:
+        return self._contrail("replication", "status")
+
+    def secret_fingerprint(self) -> str:
+        """On the machine of each broker, with its own ``contrailClusterSecretFile``."""
+        return shlex.join(["contrail", "replication", "secret", "--show", "cluster.secret"])
 
     def undrain(self, broker: str) -> str:
         return self._contrail("broker", "undrain", broker)

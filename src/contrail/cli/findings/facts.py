@@ -1,6 +1,6 @@
-"""What is known of a cluster, a topic and a group when findings are looked for.
+"""Facts of a cluster, a topic and a group, from which findings are made.
 
-None, or an empty table, where nobody could be asked: an unknown fact is never a finding.
+None, or an empty table, where no server could be asked: an unknown fact is never a finding.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from contrail.client.admin_values import (
 )
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.topic import RETRY_PREFIX, Perm, TopicConfig
+from contrail.protocol.bodies.ha_status import HaStatus
 from contrail.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from contrail.protocol.bodies.routes import TopicRouteData
 from contrail.protocol.bodies.running_info import ConsumerRunningInfo
@@ -31,9 +32,9 @@ class Reach(Enum):
     """How a connection to an address ended."""
 
     OPEN = "open"
-    # Somebody is at that address, and nothing listens there.
+    # The host answers, and nothing listens at that port.
     REFUSED = "refused"
-    # Nobody answered at all: no such host, no way to it, or a wall in between.
+    # No answer at all: no such host, no route to it, or a firewall in between.
     NOWHERE = "nowhere"
 
 
@@ -43,17 +44,19 @@ class BrokerFacts:
 
     broker: BrokerAddress
     reach: Reach
-    # What connecting, or the first question, failed with.
+    # The error of connecting, or of the first request.
     error: str = ""
     runtime: BrokerRuntime | None = None
     # Between the question and the answer, by the clock of this machine.
     asked_at_ms: int = 0
-    # What the NameServer says, and what the broker says itself, of the same topic.
+    # The permission of the same topic by the NameServer, and by the broker itself.
     routed_perm: int | None = None
     own_perm: int | None = None
     # The broker's setting brokerPermission, which narrows all of its topics.
     broker_permission: int | None = None
     transactions: tuple[OpenTransaction, ...] = ()
+    # None of a broker that takes part in no replication.
+    replication: HaStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class TopicFacts:
     tags: Mapping[str, int] = field(default_factory=dict)
 
     def perm(self, broker_name: str) -> int:
-        """What the broker itself says, else the route."""
+        """The topic's settings on the broker, else its route."""
         if broker_name in self.configs:
             return int(self.configs[broker_name].perm)
         queues = () if self.route is None else self.route.queues
@@ -102,7 +105,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class MemberFacts:
-    """A member of a group, and what it told of itself in two looks; None where it did not."""
+    """A member of a group, and its running info at two moments; None where it sent none."""
 
     connection: ClientConnection
     before: ConsumerRunningInfo | None = None
@@ -140,7 +143,7 @@ class GroupFacts:
     """A consumer group, looked at twice, ``watched_ms`` apart."""
 
     group: str
-    # Whether somebody asked for this very group.
+    # Whether the command line names this group.
     is_named: bool
     now_ms: int
     watched_ms: int
@@ -150,14 +153,14 @@ class GroupFacts:
     after: GroupLag
     members: tuple[MemberFacts, ...] = ()
     topics: Mapping[str, TopicFacts] = field(default_factory=dict)
-    # What waits on topics where it has offsets and to which no member subscribes.
+    # The lag on topics where the group has offsets and to which no member subscribes.
     unwanted: Mapping[str, int] = field(default_factory=dict)
     dead_letters: TopicStats | None = None
     retried: tuple[RetriedMessage, ...] = ()
 
     @property
     def is_broadcasting(self) -> bool:
-        """Its members keep their offsets to themselves: brokers cannot know the lag."""
+        """Whether members keep their offsets locally: brokers cannot know the lag."""
         return self.connections.message_model == MessageModel.BROADCASTING.value
 
     @property
@@ -170,7 +173,7 @@ class GroupFacts:
         return bool(self.members) and all(one.after is not None for one in self.members)
 
     def lag_by_topic(self) -> dict[str, int]:
-        """Of the topics it consumes; retries have findings of their own."""
+        """The lag of the topics it consumes; retries have findings of their own."""
         return {
             topic: lag
             for topic, lag in self.after.by_topic.items()

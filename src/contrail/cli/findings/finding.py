@@ -1,4 +1,4 @@
-"""A finding: what is wrong, how that is known, why, and the command that mends it."""
+"""A finding: the problem, its evidence, its cause, and the command that mends it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Severity(StrEnum):
     ERROR = "error"
     # It works, but not for all, or not for long.
     WARNING = "warning"
-    # Nobody may mind; worth knowing.
+    # Possibly intended; worth knowing.
     NOTICE = "notice"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. ``fix`` is a whole command line."""
+    """One problem. ``fix`` is a whole command line."""
 
     id: str
     severity: Severity

@@ -37,7 +37,7 @@ from contrail.wire.addresses import split_address
 
 _WORKERS = 8
 _CONNECT_TIMEOUT_S = 2.0
-# What is looked at of each kind, so that a large cluster does not take all day.
+# Bounds of each kind of fact, so that a large cluster does not take all day.
 _MEMBERS_MAX = 100
 _SAMPLED_QUEUES_MAX = 16
 _SAMPLED_MESSAGES = 32
@@ -48,7 +48,7 @@ S = TypeVar("S")
 
 
 class Gathering:
-    """Questions to one cluster. What nobody answers stays unknown."""
+    """Requests to one cluster. A fact that no server answers stays unknown."""
 
     def __init__(
         self,
@@ -92,7 +92,12 @@ class Gathering:
             runtime = self._admin.broker_runtime(broker.address)
         except ClientError as failure:
             return replace(facts, error=str(failure))
-        facts = replace(facts, runtime=runtime, asked_at_ms=(asked_ms + self._now_ms()) // 2)
+        facts = replace(
+            facts,
+            runtime=runtime,
+            asked_at_ms=(asked_ms + self._now_ms()) // 2,
+            replication=_asked(lambda: self._admin.replication_status(broker.address), None),
+        )
         return self._master(facts) if broker.is_master else facts
 
     def _master(self, facts: BrokerFacts) -> BrokerFacts:
@@ -112,7 +117,7 @@ class Gathering:
     def _writable_topic(
         self, broker: BrokerAddress, topics: Mapping[str, TopicConfig]
     ) -> TopicConfig | None:
-        """One that tells whether producers are kept away: all of a broker's topics are, or none."""
+        """A topic that shows whether producers are kept away, as from all topics of a broker."""
         preferred = [broker.broker_name, broker.cluster, *sorted(topics)]
         known = [topics[name] for name in preferred if name in topics]
         return next((one for one in known if one.perm & Perm.WRITE), None)
@@ -123,7 +128,7 @@ class Gathering:
         return next((one.perm for one in queues if one.broker_name == broker_name), None)
 
     def _transactions(self, broker: str) -> tuple[OpenTransaction, ...]:
-        """Empty from Apache's brokers, which do not tell."""
+        """Empty from Apache's brokers, which do not report it."""
         return _asked(
             lambda: self._admin.transactions(broker, count_max=_TRANSACTIONS_MAX).transactions, ()
         )
@@ -207,7 +212,7 @@ class Gathering:
         )
 
     def _second_look(self, facts: GroupFacts, topic: str | None) -> GroupFacts:
-        """Slow questions are asked only where there is something to find."""
+        """Slow requests are sent only where there may be a finding."""
         if _is_at_work(facts):
             facts = self._looked_again(facts, topic)
         has_work = facts.after.total > 0 or facts.connections.is_online or facts.is_named
@@ -287,7 +292,7 @@ class Gathering:
 
 
 def _is_at_work(facts: GroupFacts) -> bool:
-    """Whether members have something to do, and a second look tells if they do it."""
+    """Whether members have messages to handle, so that a second look shows progress or none."""
     held = any(
         queue.cached_count
         for one in facts.members
@@ -298,7 +303,7 @@ def _is_at_work(facts: GroupFacts) -> bool:
 
 
 def connect(address: str, timeout_s: float = _CONNECT_TIMEOUT_S) -> tuple[Reach, str]:
-    """Whether this machine gets a connection, and what it got instead."""
+    """Whether this machine gets a connection, and the error if not."""
     try:
         with socket.create_connection(split_address(address), timeout=timeout_s):
             return Reach.OPEN, ""
@@ -311,7 +316,7 @@ def connect(address: str, timeout_s: float = _CONNECT_TIMEOUT_S) -> tuple[Reach,
 
 
 def _asked(ask: Callable[[], T], unknown: S) -> T | S:
-    """An answer, or ``unknown``: a server that cannot tell has its finding among the servers'."""
+    """An answer, or ``unknown``: a failing server has its own finding."""
     try:
         return ask()
     except ClientError:
@@ -319,7 +324,7 @@ def _asked(ask: Callable[[], T], unknown: S) -> T | S:
 
 
 def _each(ask: Callable[[T], S], given: Iterable[T]) -> list[S]:
-    """All at once, in the order given."""
+    """All concurrently, results in the order given."""
     chosen = list(given)
     if len(chosen) < 2:
         return [ask(one) for one in chosen]

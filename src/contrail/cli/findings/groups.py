@@ -13,7 +13,7 @@ from contrail.protocol.json_style import MessageQueue
 
 # Dead letters are growing while the last one is younger than this.
 DEAD_LETTER_AGE_MS = 3_600_000
-# A message that failed so often rarely succeeds at last.
+# A message that failed this often rarely succeeds later.
 POISON_RETRY_COUNT = 3
 POISON_AGE_MS = 3_600_000
 
@@ -23,7 +23,7 @@ def queue_text(queue: MessageQueue) -> str:
 
 
 def group_offline(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
-    """Messages wait, and nobody is there to consume them."""
+    """Messages wait, and the group has no consumer online."""
     waiting = sum(facts.lag_by_topic().values())
     if facts.connections.is_online or not (waiting or facts.is_named):
         return
@@ -36,7 +36,7 @@ def group_offline(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
         f"group {facts.group}",
         f"Group {facts.group} has no member online; {waiting:,} messages wait for it.",
         "Its consumers are stopped, cannot reach the brokers, or use another group name: start "
-        "them, after a look at what waits."
+        "them, after a look at the waiting messages."
         + (f" The last message it consumed was stored at {time_text(last_ms)}." if last_ms else ""),
         commands.tail(topic),
         tuple(f"lag {lag:,} on {name}" for name, lag in sorted(facts.lag_by_topic().items())),
@@ -44,7 +44,7 @@ def group_offline(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
 
 
 def not_subscribed(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
-    """Members are online, and none wants a topic on which the group has work."""
+    """Members are online, and none subscribes to a topic on which the group has a lag."""
     if not facts.connections.is_online or facts.is_broadcasting:
         return
     wanted = facts.connections.subscriptions
@@ -59,7 +59,7 @@ def not_subscribed(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
                 f"{lag:,} messages of topic {topic} wait for group {facts.group}, and none of its "
                 "members subscribes to that topic.",
                 "The consumers subscribe to other topics now. If that is meant, let the group skip "
-                "what waits; otherwise subscribe in the application.",
+                "the waiting messages; otherwise subscribe in the application.",
                 commands.seek(facts.group, topic, "latest"),
                 (
                     f"members: {few(members)}",
@@ -77,7 +77,7 @@ def consume_disabled(facts: GroupFacts, commands: Commands) -> Iterator[Finding]
             Severity.ERROR,
             f"group {facts.group}",
             f"Group {facts.group} is not allowed to consume on {few(disabled)}.",
-            "Its setting consumeEnable is false: somebody stopped the group there.",
+            "Its setting consumeEnable is false: an operator stopped the group there.",
             commands.enable_group(facts.group),
             tuple(f"consumeEnable=false on {name}" for name in disabled),
         )
@@ -130,7 +130,7 @@ def offset_expired(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
             f"{counts[topic]:,} messages of topic {topic} were deleted before group {facts.group} "
             "consumed them.",
             "The group is further behind than messages are kept (fileReservedTime), or the disk "
-            "became full. What is gone cannot be consumed; go on with the oldest that is left.",
+            "became full. Deleted messages cannot be consumed; go on with the oldest that is left.",
             commands.seek(facts.group, topic, "earliest"),
             tuple(evidence),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from contrail.cli.findings import groups, members, servers, topics
+from contrail.cli.findings import groups, members, replicas, servers, topics
 from contrail.cli.findings.commands import Commands
 from contrail.cli.findings.facts import ClusterFacts, GroupFacts, TopicFacts
 from contrail.cli.findings.finding import Finding, Severity
@@ -24,6 +24,11 @@ CLUSTER_FINDINGS: Mapping[str, Callable[[ClusterFacts, Commands], Iterator[Findi
     "clock-skew": servers.clock_skew,
     "write-drained": servers.write_drained,
     "transactions-stuck": servers.transactions_stuck,
+    "slave-diverged": replicas.slave_diverged,
+    "secrets-differ": replicas.secrets_differ,
+    "slave-absent": replicas.slave_absent,
+    "too-few-in-sync": replicas.too_few_in_sync,
+    "slave-lagging": replicas.slave_lagging,
 }
 TOPIC_FINDINGS: Mapping[str, Callable[[TopicFacts, Commands], Iterator[Finding]]] = {
     "topic-missing": topics.topic_missing,
@@ -57,7 +62,7 @@ def findings_of(
     every_group: Iterable[GroupFacts],
     commands: Commands,
 ) -> list[Finding]:
-    """Everything that is wrong, the worst first."""
+    """All findings, the worst first."""
     found = [one for look in CLUSTER_FINDINGS.values() for one in look(cluster, commands)]
     for topic in every_topic:
         found += [one for look in TOPIC_FINDINGS.values() for one in look(topic, commands)]

@@ -1,4 +1,4 @@
-"""Findings about what a group's members say of themselves: subscriptions, queues, handlers."""
+"""Findings from the members' own running info: subscriptions, queues, handlers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Looks = tuple[ProcessQueue, ProcessQueue]
 
 
 def models_disagree(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
-    """Some members share messages, others each want all of them."""
+    """Some members are clustering, others broadcasting."""
     models: dict[str, list[str]] = {}
     for member in facts.members:
         if member.message_model is not None:
@@ -40,7 +40,7 @@ def models_disagree(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
 
 
 def subscriptions_disagree(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
-    """Members of one group want different topics, tags or expressions."""
+    """Members of one group subscribe to different topics, tags or expressions."""
     said: dict[str, list[str]] = {}
     for member in facts.members:
         if member.after is not None:
@@ -87,10 +87,10 @@ def members_idle(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
 
 
 def queue_without_owner(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
-    """Everybody told which queues are theirs, and some are nobody's."""
+    """All members reported their queues, and some queues have no owner."""
     for topic, orphans in _orphans(facts):
         if _keep_order_alike(facts):
-            # Then they are somebody's, who waits for their locks.
+            # Such queues have an owner that waits for their locks.
             continue
         lag = sum(facts.lag_of(one) for one in orphans)
         yield Finding(
@@ -118,7 +118,7 @@ def consumer_blocked(facts: GroupFacts, commands: Commands) -> Iterator[Finding]
             and before.consumer_offset == after.consumer_offset
         )
 
-    # Brokers know of no lag until the first message is done, hence no look at it.
+    # Brokers know of no lag until the first message is done, hence the lag is not checked.
     for member, stuck in _stuck(facts, is_stuck, has_lag=False):
         failures = _failures(member)
         yield Finding(
@@ -201,7 +201,7 @@ def queue_not_locked(facts: GroupFacts, commands: Commands) -> Iterator[Finding]
 
 
 def filter_matches_nothing(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
-    """Members ask for tags that no recent message has."""
+    """Members subscribe to tags that no recent message has."""
     for topic in _subscribed_topics(facts):
         wanted = facts.connections.subscriptions[topic.topic]
         if not wanted.by_tag or wanted.takes_all or not topic.tags:
@@ -225,7 +225,7 @@ def filter_matches_nothing(facts: GroupFacts, commands: Commands) -> Iterator[Fi
 
 
 def _orphans(facts: GroupFacts) -> Iterator[tuple[str, list[MessageQueue]]]:
-    """Queues that are nobody's, by topic, where members share queues and all of them told."""
+    """Queues without an owner, by topic, where members share queues and all reported theirs."""
     if facts.is_broadcasting or not facts.is_push or not facts.everybody_told:
         return
     for topic in _subscribed_topics(facts):

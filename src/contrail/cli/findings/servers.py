@@ -60,7 +60,7 @@ def name_servers_disagree(facts: ClusterFacts, commands: Commands) -> Iterator[F
 
 
 def broker_away(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
-    """A NameServer names a broker, and nothing listens at its address."""
+    """A NameServer has a broker registered, and nothing listens at its address."""
     for one in facts.brokers:
         if one.reach is Reach.REFUSED and not _is_misled(facts, one):
             yield Finding(
@@ -69,7 +69,7 @@ def broker_away(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
                 f"broker {one.broker.broker_name}",
                 f"Broker {one.broker.broker_name} is registered at {one.broker.address}, and "
                 "nothing listens there.",
-                "It ended without saying so, and the NameServer forgets it only after two "
+                "It ended without unregistering, and the NameServer forgets it only after two "
                 "minutes; its queues cannot be read until it is back.",
                 commands.start_broker(),
                 (one.error,),
@@ -77,7 +77,7 @@ def broker_away(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
 
 
 def address_unreachable(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
-    """A broker advertises an address to which this machine finds no way."""
+    """A broker advertises an address that this machine cannot reach."""
     for one in facts.brokers:
         if one.reach is Reach.NOWHERE:
             yield Finding(
@@ -113,7 +113,7 @@ def address_loopback(facts: ClusterFacts, commands: Commands) -> Iterator[Findin
 
 
 def broker_silent(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
-    """Somebody takes the connection and answers nothing."""
+    """The address accepts the connection and sends no answer."""
     for one in facts.brokers:
         if one.reach is Reach.OPEN and one.runtime is None:
             yield Finding(
@@ -121,8 +121,8 @@ def broker_silent(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
                 Severity.ERROR,
                 f"broker {one.broker.broker_name}",
                 f"{one.broker.address} takes connections for broker {one.broker.broker_name}, "
-                "and does not answer what it is asked.",
-                "The process hangs or is out of breath, or something else listens at that "
+                "and does not answer requests.",
+                "The process hangs or is overloaded, or something else listens at that "
                 "address: a proxy without its broker, another service, or TLS where none is "
                 "spoken.",
                 commands.start_broker(),
@@ -164,8 +164,8 @@ def log_damaged(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
             f"broker {name}",
             f"Broker {name} has {count} damaged records in its log; consumers pass over them.",
             "The disk changed bytes after they were written. Restore the segments from a copy; or "
-            "stop the broker and replace the damaged records, on its machine: what is behind them "
-            "stays, and their bytes are kept. Then check the disk.",
+            "stop the broker and replace the damaged records, on its machine: records behind them "
+            "stay, and their bytes are kept. Then check the disk.",
             commands.replace_damaged(values.get("contrailStoreFolder", "DIR")),
             tuple(filter(None, values.get("contrailDamaged", "").split("; "))),
         )
@@ -201,7 +201,7 @@ def write_drained(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
             f"broker {name}",
             f"Producers do not send to broker {name}: NameServers say that it may not be written "
             "to.",
-            "Somebody drained it, or wiped its write permission, and did not take that back.",
+            "An operator drained it, or wiped its write permission, and did not take that back.",
             commands.undrain(name),
             (
                 f"its topics: {one.own_perm} on the broker, {one.routed_perm} in the route",
@@ -211,7 +211,7 @@ def write_drained(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
 
 
 def transactions_stuck(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
-    """Half messages that nobody decides."""
+    """Half messages that no producer decides."""
     for one in facts.brokers:
         old = [each for each in one.transactions if each.age_ms > TRANSACTION_AGE_MAX_MS]
         if old:
@@ -241,7 +241,7 @@ def _is_misled(facts: ClusterFacts, one: BrokerFacts) -> bool:
 
 
 def _skew_ms(one: BrokerFacts) -> int | None:
-    """By when it started and how long it says it has been up, which is cut to seconds."""
+    """The broker's clock, by its start time and its uptime, which is cut to seconds."""
     values = {} if one.runtime is None else one.runtime.values
     up = _RUNTIME.search(values.get("runtime", ""))
     started = values.get("bootTimestamp", "")

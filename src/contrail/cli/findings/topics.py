@@ -11,7 +11,7 @@ from contrail.model.topic import Perm
 
 
 def topic_missing(facts: TopicFacts, commands: Commands) -> Iterator[Finding]:
-    """Somebody wants a topic that no broker has."""
+    """A group subscribes to a topic that no broker has."""
     if facts.route is None:
         yield Finding(
             "topic-missing",

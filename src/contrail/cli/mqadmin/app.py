@@ -1,4 +1,4 @@
-"""``contrail mqadmin``: find the command that is meant, read its options, run it."""
+"""``contrail mqadmin``: find the command, read its options, run it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from contrail.errors import ConfigError
 
 app = typer.Typer(add_completion=False)
 
-# In the order of the list, by what they are about.
+# In the order of the list, by subject.
 FAMILIES: dict[str, tuple[Command, ...]] = {
     "Topics": (*topics.COMMANDS, *topic_changes.COMMANDS),
     "Consumer groups and clients": (*consumers.COMMANDS, *group_changes.COMMANDS),
@@ -40,7 +40,7 @@ FAMILIES: dict[str, tuple[Command, ...]] = {
 }
 COMMANDS = {one.name: one for family in FAMILIES.values() for one in family}
 _HELP = ("help", "-h", "--help")
-# The options after the name are the command's: nothing of them is this framework's to read.
+# The options after the name are the command's: the framework must not parse them.
 _RAW = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
@@ -72,10 +72,10 @@ def _run(command: Command, words: list[str]) -> None:
 
 
 def _find(name: str) -> Command:
-    """Whatever the case of its letters, as Apache's tool does.
+    """The command by its name in any case, as Apache's tool does.
 
     Raises:
-        ConfigError: there is none, or it is not part of Contrail.
+        ConfigError: there is no such command, or it is not part of Contrail.
     """
     for command in COMMANDS.values():
         if command.name.lower() == name.lower():
@@ -89,7 +89,7 @@ def _find(name: str) -> Command:
 
 
 def list_text() -> str:
-    """All commands, by what they are about."""
+    """All commands, by subject."""
     lines = ["Usage: contrail mqadmin NAME [OPTIONS]"]
     for family, commands in FAMILIES.items():
         lines += ["", family, *(f"  {one.name:<26} {one.help}" for one in commands)]

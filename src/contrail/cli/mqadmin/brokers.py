@@ -1,4 +1,4 @@
-"""Brokers: status, settings, upkeep, what groups have left on them."""
+"""Brokers: status, settings, upkeep, groups' lag on them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def broker_consume_stats(call: Call, admin: Admin) -> None:
         for one in group_lag(group, stats).queues:
             diff = one.broker_offset - one.consumer_offset
             total += diff
-            # Apache shows only queues of which something was consumed.
+            # Apache shows only queues with a consumed message.
             if diff >= level and one.last_timestamp_ms > 0:
                 broker = (front(one.queue.broker_name, 32), one.queue.queue_id)
                 offsets = (one.broker_offset, one.consumer_offset, diff)
@@ -98,7 +98,7 @@ def broker_consume_stats(call: Call, admin: Admin) -> None:
 
 
 def _upkeep(work: Callable[..., list[str]]) -> Callable[[Call, Admin], None]:
-    """A command that has brokers tidy up: one, those of a cluster, or all."""
+    """A command that starts a cleanup: on one broker, on those of a cluster, or on all."""
 
     def run(call: Call, admin: Admin) -> None:
         broker = call.maybe("b")
@@ -147,7 +147,7 @@ COMMANDS = (
         (
             need("b", "brokerAddr", "broker address"),
             may("t", "timeoutMillis", "how long the broker has to answer, in ms (50000)"),
-            may("l", "level", "only queues with at least so many messages left (0)"),
+            may("l", "level", "only queues with at least this many messages left (0)"),
             may("o", "order", "true for topics in order only (false)"),
         ),
         (106, 317),

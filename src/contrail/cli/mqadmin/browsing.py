@@ -48,7 +48,7 @@ def print_msg(call: Call, admin: Admin) -> None:
 
 
 def _span(call: Call, admin: Admin, queue: MessageQueue) -> tuple[int, int]:
-    """From ``-b`` to ``-e``, else all of the queue."""
+    """The range from ``-b`` to ``-e``, else the whole queue."""
     begin, end = call.maybe("b"), call.maybe("e")
     return (
         _place(admin, queue, "-b", begin) if begin else admin.queue_offset_min(queue),
@@ -114,7 +114,7 @@ def _check_places(call: Call) -> None:
 
 
 def _times(call: Call) -> tuple[int, int]:
-    """``-s`` and ``-e``, 0 for one that is not given."""
+    """``-s`` and ``-e``, 0 if not given."""
     now_ms = SystemClock().now_ms()
     given = {key: read_time(f"-{key}", call.text(key)) for key in ("s", "e") if call.has(key)}
     for key, moment_ms in given.items():
@@ -234,7 +234,7 @@ COMMANDS = (
             may("g", "consumerGroup", "consumer group name; nothing differs"),
             _begin("s"),
             _end("e"),
-            may("c", "MessageNumber", "at most so many messages (128)"),
+            may("c", "MessageNumber", "at most this many messages (128)"),
         ),
         (105, 31, 30, 29, 11),
     ),

@@ -1,4 +1,4 @@
-"""Which brokers ``-b`` and ``-c`` mean, and doing something on each of them."""
+"""The brokers of ``-b`` and ``-c``, and running a request on each of them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def chosen_addresses(call: Call, admin: Admin) -> list[str]:
 
 
 def on_each(addresses: list[str], work: Callable[[str], None]) -> None:
-    """Do it on all of them, whoever fails.
+    """Run a request on all brokers, whichever fail.
 
     Raises:
-        CommandFailed: several were to do it and not all did.
-        ClientError: the only one did not, or all say that the thing does not exist.
+        CommandFailed: several brokers were asked and not all succeeded.
+        ClientError: the only broker failed, or all answer that the thing does not exist.
     """
     failures: list[ClientError] = []
     for address in addresses:
@@ -40,7 +40,7 @@ def on_each(addresses: list[str], work: Callable[[str], None]) -> None:
         return
     is_absent = all(exit_code_of(error) is ExitCode.NOT_FOUND for error in failures)
     if len(addresses) == 1 or (is_absent and len(failures) == len(addresses)):
-        # None of them has it, in the same words.
+        # No broker has it, and all refused in the same words.
         raise failures[0]
     told = "; ".join(str(error) for error in failures)
     raise CommandFailed(f"{len(failures)} of {len(addresses)} brokers failed: {told}")

@@ -50,7 +50,7 @@ def _print_cluster(call: Call, admin: Admin) -> None:
         try:
             runtime = admin.broker_runtime(broker.address)
         except ClientError:
-            # It is shown all the same, with nothing known of it.
+            # The broker is shown all the same, without figures.
             runtime = BrokerRuntime(broker, {})
             silent.append(broker.address)
         print(_totals_line(runtime) if with_totals else _base_line(runtime))
@@ -151,7 +151,7 @@ COMMANDS = (
         cluster_list,
         (
             switch("m", "moreStats", "totals instead of load"),
-            may("i", "interval", "print again after so many seconds, until interrupted"),
+            may("i", "interval", "print again after this many seconds, until interrupted"),
             may("c", "clusterName", "this cluster only"),
         ),
         (106, 28),

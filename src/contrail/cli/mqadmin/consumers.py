@@ -29,7 +29,7 @@ _BROKER = may("b", "brokerAddr", "ask this broker only")
 _LINE = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20}{}"
 _LINE_WITH_CLIENT = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<20}{}"
 _OVERVIEW = "{:<64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {}"
-# Members need a while to agree on queues; before that nothing is said about subscriptions.
+# Members need a while to agree on queues; before that subscriptions are not compared.
 _SETTLED_MS = 120_000
 _PULL_TYPE = "CONSUME_ACTIVELY"
 
@@ -75,7 +75,7 @@ def _print_all_groups(admin: Admin) -> None:
     heads = ("#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total")
     print(_OVERVIEW.format(*heads))
     retries = [name for name in admin.topics() if name.startswith(RETRY_PREFIX)]
-    # The retry topics of pops end in `+topic`; their group is there by itself too.
+    # The retry topics of pops end in `+topic`; their group is in the list too.
     for group in sorted({name[len(RETRY_PREFIX) :].partition("+")[0] for name in retries}):
         _print_group(admin, group)
 
@@ -114,7 +114,7 @@ def consumer_connection(call: Call, admin: Admin) -> None:
 
 
 def _members(call: Call, admin: Admin) -> GroupConnections:
-    """Raises ``NotFound`` for a group that nobody consumes for now."""
+    """Raises ``NotFound`` for a group without connected consumers."""
     group, broker = call.text("g"), call.maybe("b")
     found = admin.group_connections(group) if broker is None else _on(admin, group, broker)
     if not found.is_online:
@@ -216,7 +216,7 @@ COMMANDS = (
         (
             may("g", "groupName", "consumer group name"),
             may("t", "topicName", "this topic only"),
-            may("s", "showClientIP", "true to show who has each queue (false)"),
+            may("s", "showClientIP", "true to show the owner of each queue (false)"),
             may("c", "cluster", "cluster, or LMQ parent topic; brokers are found without it"),
         ),
         (206, 106, 208, 203, 307),
@@ -235,14 +235,14 @@ COMMANDS = (
     ),
     Command(
         "consumerConnection",
-        "Who consumes for a group, and what they subscribe to.",
+        "The connected consumers of a group, and their subscriptions.",
         consumer_connection,
         (_GROUP, _BROKER),
         (106, 203),
     ),
     Command(
         "producerConnection",
-        "Who produces for a group.",
+        "The connected producers of a group.",
         producer_connection,
         (need("g", "producerGroup", "producer group name"), need("t", "topic", "topic name")),
         (105, 204),

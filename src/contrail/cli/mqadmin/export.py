@@ -86,7 +86,7 @@ def export_metadata(call: Call, admin: Admin) -> None:
 
 
 def _joined(known: TopicConfig | None, topic: TopicConfig) -> TopicConfig:
-    """A topic of several brokers has the queues of all of them."""
+    """A topic on several brokers has the sum of their queues."""
     if known is None:
         return topic
     return replace(
@@ -180,7 +180,7 @@ def _values(runtime: BrokerRuntime, *names: str) -> dict[str, str | None]:
 
 
 def _rates(admin: Admin, runtime: BrokerRuntime) -> tuple[dict[str, float], dict[str, int]]:
-    """What a broker takes and hands out: a second, and in the last whole day."""
+    """A broker's messages in and out: per second, and in the last whole day."""
     name = runtime.broker.address
     half = stat_item(admin, name, "TOPIC_PUT_NUMS", HALF_TOPIC)
     delayed = stat_item(admin, name, "TOPIC_PUT_NUMS", SCHEDULE_TOPIC)

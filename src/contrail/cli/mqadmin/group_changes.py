@@ -27,7 +27,7 @@ def update_sub_group(call: Call, admin: Admin) -> None:
     config = SubscriptionGroupConfig(
         default.group,
         consume_enable=call.truth("s", default.consume_enable),
-        # Apache's tool turns these two off when it is told nothing.
+        # Apache's tool turns these two off by default.
         consume_from_min_enable=call.truth("m"),
         consume_broadcast_enable=call.truth("d"),
         consume_message_orderly=call.truth("o"),

@@ -64,7 +64,7 @@ def _facts(message: ReceivedMessage) -> dict[str, object]:
 
 
 def body_text(body: bytes, charset: str) -> str:
-    """Raises ``ConfigError`` for a charset that there is not."""
+    """Raises ``ConfigError`` for an unknown charset."""
     try:
         return body.decode(charset, "replace")
     except LookupError:

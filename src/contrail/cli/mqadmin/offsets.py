@@ -67,7 +67,7 @@ def _print_places(placed: Mapping[MessageQueue, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """How far a queue reaches, and how far the group is in it."""
+    """A queue's end, and the group's offset in it."""
 
     queue: MessageQueue
     queue_offset_max: int

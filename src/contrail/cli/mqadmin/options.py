@@ -1,4 +1,4 @@
-"""The options of Apache's ``mqadmin``: a table for each command, and how a line is read by it.
+"""The options of Apache's ``mqadmin``: a table for each command, and the parser of a command line.
 
 Apache's tool reads its line with commons-cli, so the same spellings are understood here: ``-b x``,
 ``-bx``, ``-b=x``, ``--brokerAddr x``, ``--brokerAddr=x``, ``-brokerAddr x``, and the beginning of
@@ -17,7 +17,7 @@ from contrail.errors import ConfigError, OptionInvalid
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option; what has no letter is known by its long name."""
+    """One option; without a letter it is keyed by its long name."""
 
     letter: str | None
     long: str
@@ -52,9 +52,9 @@ def switch(letter: str | None, long: str, help: str) -> Option:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of ``mqadmin``: its options, the requests it makes and what it does.
+    """A command of ``mqadmin``: its options, its request codes and its function.
 
-    Of ``one_of`` exactly one must be given, of ``any_of`` at least one; there the first counts.
+    Exactly one of ``one_of`` must be given, and at least one of ``any_of``, where the first counts.
     """
 
     name: str
@@ -79,7 +79,7 @@ EVERYWHERE = (
 
 
 class Call:
-    """What a command line said, by the letter of its option; values come without outer blanks."""
+    """The values of a command line, by the letter of the option, without outer blanks."""
 
     def __init__(self, values: Mapping[str, str], target: Target) -> None:
         self._values = values
@@ -96,7 +96,7 @@ class Call:
         return self._values.get(key)
 
     def number(self, key: str, default: int = 0) -> int:
-        """Raises ``OptionInvalid`` for what is no whole number."""
+        """Raises ``OptionInvalid`` for a value that is no whole number."""
         text = self._values.get(key)
         if text is None:
             return default
@@ -176,7 +176,7 @@ def _next_value(command: Command, option: Option, waiting: list[str]) -> str:
 
 
 def _looks_like_option(command: Command, word: str) -> bool:
-    """Numbers below zero are values, and so is what no option of the command begins with."""
+    """Numbers below zero are values, and so are words that no option of the command begins with."""
     if not word.startswith("-") or word == "-" or word[1:].replace(".", "", 1).isdigit():
         return False
     name = word.lstrip("-").partition("=")[0]

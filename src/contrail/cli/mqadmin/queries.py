@@ -141,7 +141,7 @@ def query_msg_by_offset(call: Call, admin: Admin) -> None:
 
 
 class _Seen(NamedTuple):
-    """A trace of the message, and who left it."""
+    """A trace of the message, and its writer."""
 
     trace: PubTrace | SubAfterTrace
     client_host: str
@@ -218,7 +218,7 @@ COMMANDS = (
             need("k", "msgKey", "the key"),
             _BEGIN,
             _END,
-            may("m", "maxNum", "at most so many (64)"),
+            may("m", "maxNum", "at most this many (64)"),
             _CLUSTER,
             may("p", "keyType", "K for keys, the only kind that brokers of ours index (K)"),
             may("l", "lastKey", "refused: there are no pages"),
@@ -257,14 +257,14 @@ COMMANDS = (
     ),
     Command(
         "queryMsgTraceById",
-        "Who sent a message and who handled it, from the traces that clients leave.",
+        "The sends and handlings of a message, from the traces of clients.",
         query_msg_trace_by_id,
         (
             _ID,
             may("t", "traceTopic", f"the topic of traces ({TRACE_TOPIC})"),
             _BEGIN,
             _END,
-            may("c", "maxNum", "at most so many trace messages (64)"),
+            may("c", "maxNum", "at most this many trace messages (64)"),
         ),
         (105, 12),
     ),

@@ -1,4 +1,4 @@
-"""A consumer's running info as Apache's tool writes it, and what is wrong with its queues."""
+"""A consumer's running info as Apache's tool writes it, and the problems of its queues."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _rates(info: ConsumerRunningInfo) -> Iterator[str]:
 
 
 def stuck_lines(client_id: str, info: ConsumerRunningInfo, now_ms: int) -> Iterator[str]:
-    """What a push consumer seems to be stuck with."""
+    """The queues on which a push consumer seems to be stuck."""
     if not is_push(info):
         return
     in_order = info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"

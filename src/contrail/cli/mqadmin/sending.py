@@ -20,14 +20,14 @@ _FILLER = "hello jodie"
 
 
 def open_producer(call: Call, *, trace: bool = False) -> Producer:
-    """A producer of a group that nobody else has."""
+    """A producer with a group of its own."""
     group = str(SystemClock().now_ms())
     options = call.target.client_options()
     return Producer(group, call.target.namesrv, trace=trace, telemetry=False, **options)
 
 
 def send_rounds(producer: Producer, topic: str, body: bytes, amount: int) -> tuple[float, int]:
-    """Send so many; the mean time in ms without the first, and how many were sent."""
+    """Send ``count`` messages; the mean time in ms without the first, and how many were sent."""
     spent_ms, sent_count = 0.0, 0
     for number in range(amount):
         began_s = perf_counter()
@@ -35,7 +35,7 @@ def send_rounds(producer: Producer, topic: str, body: bytes, amount: int) -> tup
             producer.send(Message(topic, body))
             sent_count += 1
         except ClientError:
-            # Counted; how many fail is what this command is about.
+            # Counted: this command reports how many fail.
             pass
         if number:
             spent_ms += (perf_counter() - began_s) * 1000

@@ -31,7 +31,7 @@ def _print_topic(admin: Admin, topic: str, *, active_only: bool) -> None:
         brokers = [one.broker_name for one in admin.topic_route(topic).brokers]
         groups = admin.topic_consumers(topic)
     except RouteMissing:
-        # Deleted since the list was made.
+        # The topic was deleted since the list was made.
         return
     in_rate, in_count = _rate(admin, brokers, "TOPIC_PUT_NUMS", topic)
     before = f"{front(topic, 64):<64}  "
@@ -49,13 +49,13 @@ def _print_topic(admin: Admin, topic: str, *, active_only: bool) -> None:
 
 
 def _rate(admin: Admin, brokers: list[str], stat: str, key: str) -> tuple[float, int]:
-    """Messages a second in the last minute, and how many in the longest window that has any."""
+    """Messages a second in the last minute, and the count of the longest window with messages."""
     items = [one for broker in brokers if (one := stat_item(admin, broker, stat, key)) is not None]
     return sum(one.minute.per_second for one in items), sum(map(day_count, items))
 
 
 def stat_item(admin: Admin, broker: str, stat: str, key: str) -> StatItem | None:
-    """None for what had no traffic yet."""
+    """None without traffic."""
     try:
         return admin.broker_stats(broker, stat, key)
     except BrokerRefused:
@@ -63,7 +63,7 @@ def stat_item(admin: Admin, broker: str, stat: str, key: str) -> StatItem | None
 
 
 def day_count(item: StatItem) -> int:
-    """Of the last day; of a shorter time from a broker that runs for less."""
+    """The count of the last day; of a shorter time from a broker that runs for less."""
     return item.day.total or item.hour.total or item.minute.total
 
 
@@ -71,7 +71,7 @@ def _behind(admin: Admin, group: str, topic: str) -> int:
     try:
         return admin.lag(group, topic).total
     except ClientError:
-        # Gone since the list was made.
+        # The group was deleted since the list was made.
         return 0
 
 

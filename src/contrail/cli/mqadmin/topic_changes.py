@@ -18,7 +18,7 @@ from contrail.model.topic import AUTO_CREATE_TOPIC, TopicConfig
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.json_style import encode_body
 
-# What Apache's tool creates when it is told nothing else.
+# The defaults of Apache's tool.
 _QUEUE_COUNT = 8
 _UNIT_FLAG = 1
 _UNIT_SUBSCRIPTION_FLAG = 2
@@ -68,7 +68,7 @@ def _set_topic(admin: Admin, address: str, config: TopicConfig) -> None:
 
 
 def _set_order(call: Call, admin: Admin, config: TopicConfig) -> None:
-    """One broker is set beside those that are there; a cluster replaces them."""
+    """``-b`` adds the broker to the present ones; ``-c`` replaces them by the cluster."""
     kind, counts = "cluster", {}
     if call.has("b"):
         kind, counts = "broker", admin.order_config(config.topic)
@@ -82,10 +82,10 @@ def _set_order(call: Call, admin: Admin, config: TopicConfig) -> None:
 
 
 def read_attributes(text: str | None) -> dict[str, str]:
-    """``+a=b,+c=d,-e`` by name with its sign; what is removed has no value.
+    """``+a=b,+c=d,-e`` by name with its sign; a removed attribute has no value.
 
     Raises:
-        OptionInvalid: a piece is of another shape, or there twice.
+        OptionInvalid: a piece has another form, or comes twice.
     """
     found: dict[str, str] = {}
     for piece in (text or "").split(","):

@@ -1,4 +1,4 @@
-"""Topics: what there is and where."""
+"""Topics: lists, routes, settings, statistics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _print_consumers(admin: Admin, topic: str) -> None:
     try:
         cluster, groups = admin.topic_clusters(topic)[0], admin.topic_consumers(topic)
     except ClientError:
-        # Deleted meanwhile, or its broker is away: Apache prints such a line too.
+        # The topic was deleted, or its broker is down: Apache prints such a line too.
         cluster, groups = "", []
     for group in groups or [""]:
         print(f"{front(cluster, 20):<20}  {front(topic, 64):<64}  {front(group, 64):<64}")

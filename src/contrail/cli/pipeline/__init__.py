@@ -1,1 +1,1 @@
-"""``contrail pipeline``: one file per job, and what they all share."""
+"""``contrail pipeline``: one file per job, and their shared parts."""

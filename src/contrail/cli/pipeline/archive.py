@@ -46,7 +46,7 @@ def archive(
         typer.Option("--since", metavar="TIME", help="Where queues begin that are new to it."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what arrives, until interrupted.")
+        bool, typer.Option("--follow", help="Go on with new messages, until interrupted.")
     ] = False,
     every: Annotated[
         str, typer.Option("--every", metavar="DURATION", help="How often --follow looks.")

@@ -35,8 +35,8 @@ def dedupe(
         typer.Option(
             "--key",
             metavar="KEY",
-            help="What repeats: keys, sharding-key, a property's name, or a path into a JSON body "
-            "such as $.order.id.",
+            help="The key of repeats: keys, sharding-key, a property's name, or a path into a JSON "
+            "body such as $.order.id.",
         ),
     ] = "keys",
     window: Annotated[
@@ -52,7 +52,7 @@ def dedupe(
         typer.Option("--from", metavar="WHERE", help="Where to begin: earliest or latest."),
     ] = "earliest",
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on with what arrives, until SIGINT.")
+        bool, typer.Option("--continuous", help="Go on with new messages, until SIGINT.")
     ] = False,
     batch: Annotated[
         int, typer.Option("--batch", min=1, metavar="N", help="Messages in a micro-batch.")

@@ -1,4 +1,4 @@
-"""SIGTERM during a job: one line, and an end without the words of a Spark that is torn down."""
+"""SIGTERM during a job: one line, and an end without the log of Spark's teardown."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TERMINATED = threading.Event()
 
 
 def is_ending() -> bool:
-    """Whether SIGTERM has come: what fails now fails because of it."""
+    """Whether SIGTERM has come: a failure now is caused by it."""
     return _TERMINATED.is_set()
 
 
 def wait_for_the_end() -> None:
-    """Keep the main thread from telling what it ran into while the process ends."""
+    """Keep the main thread from reporting errors while the process ends."""
     threading.Event().wait()
 
 
@@ -40,7 +40,7 @@ def quiet_end(before_it: Callable[[], None] = lambda: None) -> Iterator[None]:
     def take(number: int, frame: FrameType | None) -> None:
         if not is_ending():
             _TERMINATED.set()
-            # The main thread may wait for an answer of the JVM: another one speaks to it.
+            # The main thread may wait for an answer of the JVM: another thread calls it.
             threading.Thread(target=_end, args=(before_it,), name="end", daemon=True).start()
 
     previous = signal.signal(signal.SIGTERM, take)
@@ -56,7 +56,7 @@ def _end(before_it: Callable[[], None]) -> None:
         before_it()
         complain("ended by SIGTERM; the same command with its --checkpoint goes on")
         sys.stderr.flush()
-        # Calls that are cut off, on either side, would each be told with a page.
+        # Each call that is cut off, on either side, would log a long traceback.
         logging.disable(logging.CRITICAL)
         _stop_spark()
     finally:
@@ -64,15 +64,15 @@ def _end(before_it: Callable[[], None]) -> None:
 
 
 def _stop_spark() -> None:
-    """Silence the JVM first: whatever it logs from here on is about its own end."""
+    """Silence the JVM first: its log from here on is about its own end."""
     pyspark: Any = sys.modules.get("pyspark")
     context = pyspark.SparkContext._active_spark_context if pyspark is not None else None
     if context is None:
         return
-    # Whatever goes wrong now, the process ends next and the JVM with it.
+    # An error here is ignored: the process ends next and the JVM with it.
     with suppress(Exception):
         context.setLogLevel("OFF")
-        # Threads that the end surprises are told of beside the log.
+        # Errors of ending threads are printed beside the log.
         java = context._jvm.java
         java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
         context.stop()

@@ -35,8 +35,8 @@ def migrate(
         typer.Option(
             "--key",
             metavar="KEY",
-            help="What keeps its order: sharding-key, keys, a property's name; auto is the "
-            "sharding key, else the first of the keys.",
+            help="The key that keeps its order: sharding-key, keys, a property's name; auto is "
+            "the sharding key, else the first of the keys.",
         ),
     ] = "auto",
     groups: Annotated[
@@ -49,7 +49,7 @@ def migrate(
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what arrives, until the cut-over.")
+        bool, typer.Option("--follow", help="Go on with new messages, until the cut-over.")
     ] = False,
     cut_over_after: Annotated[
         float | None,
@@ -57,7 +57,7 @@ def migrate(
             "--cut-over-after",
             min=0,
             metavar="SECONDS",
-            help="Cut over once nothing was left to copy for so long.",
+            help="Cut over once no message was left to copy for this long.",
         ),
     ] = None,
     cut_over_file: Annotated[

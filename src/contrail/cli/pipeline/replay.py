@@ -47,7 +47,8 @@ def replay(
         ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", help="At most so many a second.")
+        float | None,
+        typer.Option("--rate", metavar="N", help="At most this many messages a second."),
     ] = None,
     option: Annotated[
         list[str] | None,

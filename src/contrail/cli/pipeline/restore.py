@@ -44,7 +44,8 @@ def restore(
         typer.Option("--where", metavar="SQL", help="For which this condition holds."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", help="At most so many a second.")
+        float | None,
+        typer.Option("--rate", metavar="N", help="At most this many messages a second."),
     ] = None,
     option: Annotated[
         list[str] | None,

@@ -1,6 +1,7 @@
-"""What the pipeline commands share: their options, the way a job is run, and what is printed.
+"""Shared parts of the pipeline commands: options, running a job, printing.
 
-Exit codes are those of every command; what Spark tells of an error of ours has that error's code.
+Exit codes are those of every command; a Spark failure caused by an error of ours has that error's
+code.
 """
 
 from __future__ import annotations
@@ -51,15 +52,13 @@ _FROM_A_WORKER = "Error from python worker:"
 _PYTHON_FACT = re.compile(r"^ *([\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
 _CALL_OF_PY4J = re.compile(r"An error occurred while calling \S+")
 
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")]
 CheckpointFolder = Annotated[
     str | None,
     typer.Option(
         "--checkpoint",
         metavar="DIR",
-        help="Where the job keeps how far it is; the same folder resumes it.",
+        help="Folder of the job's progress; the same folder resumes it.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -80,7 +79,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a command was told to run its job."""
+    """The options by which a command runs its job."""
 
     master: str | None = None
     conf: list[str] | None = None
@@ -125,7 +124,7 @@ def reached(namesrv: str | None, context: str | None, option: list[str] | None =
 
 
 def checkpoint_folder(given: str | None, dry_run: bool) -> str:
-    """The folder that was given; only a dry run can do without one."""
+    """The given folder; only a dry run can do without one."""
     if given is None and not dry_run:
         complain("say with --checkpoint DIR where the job keeps how far it is")
         raise typer.Exit(ExitCode.UNUSABLE)
@@ -133,7 +132,7 @@ def checkpoint_folder(given: str | None, dry_run: bool) -> str:
 
 
 def require_spark() -> None:
-    """End in one line where an import would end in a traceback."""
+    """End in one line if Spark is not installed, instead of a traceback."""
     missing = [part for part in _SPARK_PARTS if find_spec(part) is None]
     if missing:
         complain(
@@ -144,7 +143,7 @@ def require_spark() -> None:
 
 
 def run(job: Callable[..., Summary], settings: Any, running: Running) -> None:
-    """Run ``job``, after a person agreed to its plan where that is asked for; print its summary.
+    """Run ``job``, after consent to its plan where required; print its summary.
 
     ``settings`` is the job's dataclass, with ``dry_run`` in it.
     """
@@ -174,7 +173,7 @@ def clear(bars: list[ProgressBar]) -> None:
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Make one line and an exit code of what a job raises."""
+    """Turn an exception of a job into one line and an exit code."""
     try:
         yield
     except BaseException as error:
@@ -203,7 +202,7 @@ def code_of(error: BaseException) -> ExitCode:
 
 
 def _code_in(text: str) -> ExitCode:
-    """The code of an error of ours that Spark tells of; any other is a failure of the job."""
+    """The code of an error of ours inside a Spark failure; any other is a failure of the job."""
     names = _CLASS_OF_OURS.findall(text)
     kind = getattr(errors, names[-1], None) if names else None
     if kind is None:
@@ -215,9 +214,9 @@ def _code_in(text: str) -> ExitCode:
 
 
 def spark_line(text: str) -> str:
-    """The one line of a Spark failure that says why: ours if there is one, else what failed.
+    """The line of a Spark failure that names the cause: our error if there is one.
 
-    That is the last line of a Python worker's traceback, else the first line of the failure that
+    Otherwise the last line of a Python worker's traceback, else the first line of the failure that
     is not Py4J's name of a call.
     """
     ours = _FACT_OF_OURS.findall(text)
@@ -232,7 +231,7 @@ def spark_line(text: str) -> str:
 
 
 def print_summary(summary: Summary, as_json: bool) -> None:
-    """Tell how the job ended, on standard output."""
+    """Print the job's summary on standard output."""
     if as_json:
         typer.echo(summary.as_json())
         return
@@ -246,7 +245,7 @@ def print_summary(summary: Summary, as_json: bool) -> None:
         facts.add_row(name, _text(value))
     console.print(facts)
     if summary.table:
-        # Rows may differ in what they tell; the columns are those of all of them, as met.
+        # Rows may have different columns; the table has those of all rows, as met.
         names = list(dict.fromkeys(name for row in summary.table for name in row))
         table = Table(*names)
         for row in summary.table:
@@ -305,7 +304,7 @@ class ProgressBar:
 
 @contextmanager
 def interrupts() -> Iterator[Event]:
-    """Make the first SIGINT a wish that the job can ask about; a second one ends it."""
+    """Make the first SIGINT a flag that the job reads; a second one ends it."""
     interrupted = Event()
 
     def take(*_: object) -> None:
@@ -320,7 +319,7 @@ def interrupts() -> Iterator[Event]:
 
 
 def _agree(plan: Summary) -> None:
-    """Show the plan and ask; a command that nobody watches must have said --yes."""
+    """Show the plan and ask; without a terminal --yes is required."""
     if not sys.stdin.isatty():
         raise PipelineError(
             "nobody is there to agree to the plan: see it with --dry-run, then say --yes"

@@ -70,7 +70,7 @@ def sql(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, metavar="N", help="At most so many rows."),
+        typer.Option("--limit", min=1, metavar="N", help="At most this many rows."),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -125,7 +125,7 @@ def _run(
 
     spark = SessionToOpen("contrail sql", master=master, conf=parse_pairs("--conf", conf))
     try:
-        # Lines that are printed and a bar would run into each other.
+        # Printed lines and a progress bar would run into each other.
         if settings.output is not Output.TABLE and settings.out is None:
             return sql(settings, spark=spark, emit=typer.echo)
         with shown_progress() as progress:
@@ -137,7 +137,7 @@ def _run(
 
 
 def _print_table(summary: Summary) -> None:
-    """The rows as they are, so that what looks like a number of a row is not made prettier."""
+    """The rows unformatted, so that text that looks like a number stays as it is."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
