@@ -1,7 +1,7 @@
-"""The door through which Spark finds ``format("rocketmq")`` by itself.
+"""The module in which Spark finds ``format("rocketmq")`` by itself.
 
-Spark imports every top-level module named ``pyspark_*`` when it meets an unknown format, so this
-one imports as little as it can.
+Spark imports every top-level module named ``pyspark_*`` when a query names an unknown format, so
+this one imports as little as it can.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOK_TIMEOUT_S = 60
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("rocketmq")`` known to a session, wherever Spark would look for it.
+    """Register ``format("rocketmq")`` with a session.
 
     Raises:
         PipelineError: the Python that Spark starts for the source cannot import it.
@@ -35,10 +35,10 @@ def register(spark: SparkSession) -> None:
 
 
 def check(spark: SparkSession) -> None:
-    """Raises ``PipelineError`` when Spark looks for the format in a Python without this package.
+    """Raises ``PipelineError`` if Spark starts a Python without this package.
 
-    A virtual environment that was not activated is the usual reason: Spark takes ``python3`` from
-    the PATH then, not the interpreter that runs the script.
+    The usual reason is a virtual environment that was not activated: Spark then starts ``python3``
+    of the PATH, not the interpreter that runs the script.
     """
     if _is_here(spark):
         named = os.environ.get("PYSPARK_DRIVER_PYTHON") or os.environ.get("PYSPARK_PYTHON")
@@ -46,7 +46,7 @@ def check(spark: SparkSession) -> None:
 
 
 def _is_here(spark: SparkSession) -> bool:
-    """Whether Spark runs beside us; a Connect server has its own Python, unknown to its clients."""
+    """Whether Spark runs on this machine; a Connect server's Python is unknown to its clients."""
     return hasattr(spark, "_jvm")
 
 
@@ -73,7 +73,7 @@ def _absence(python: str) -> str:
 
 
 def _failure(path: str) -> str | None:
-    """Why another Python cannot import this package; None when it can."""
+    """Why another Python cannot import this package; None if it can."""
     try:
         done = subprocess.run(
             [path, "-c", "import pyspark_rocketmq"],

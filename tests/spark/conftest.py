@@ -13,10 +13,14 @@ from contrail.errors import PipelineError
 from contrail.pipeline.jobs.session import require_java
 from contrail.testing import LocalCluster
 from tests.interop.peers import unavailable
+from tests.spark.quick_jvm import QUICK_JVM
 
 # A session, its workers and often a second JVM share two cores with whatever else runs.
 _TIMEOUT_S = 900
 _INSTALL_JAVA = "apt-get install --no-install-recommends openjdk-17-jre-headless"
+
+# For the drivers of this process and of the jobs that it starts.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,8 +1,8 @@
-"""The crash matrix: who dies, when, under which promise; how it is done and how it is judged.
+"""The crash matrix: which process dies, when, under which promise; kills and their judgement.
 
-A cell copies one topic into another, ordered by key, in several micro-batches. In one of them
-somebody dies. Then the query is started from its checkpoint until it ends by itself, and the copy
-is compared with what was sent.
+A cell copies one topic into another, ordered by key, in several micro-batches. In one of them a
+process dies. Then the query is restarted from its checkpoint until it ends, and the copy is
+compared with the sent messages.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SparkChild:
         return found
 
     def answers_within(self, patience_s: float) -> bool:
-        """Whether it has ended the work, well or badly, before so long."""
+        """Whether the driver has ended the work, well or badly, within the timeout."""
         deadline = time.monotonic() + patience_s
         while not self._next_answer().exists() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
@@ -129,7 +129,7 @@ class SparkChild:
         )
 
     def wait_until_ended(self, pids: list[int]) -> None:
-        """Whoever was left behind has sent what he had when he is gone."""
+        """Wait for orphaned workers: they may still send until they end."""
         self.wait_until(lambda: not set(pids) & set(self.processes()), f"the end of {pids}")
 
     def log_tail(self) -> str:
@@ -194,7 +194,7 @@ def parent_of(pid: int) -> int:
 
 
 class SparkChildren:
-    """At most one driver at a time; those that were killed are replaced."""
+    """At most one driver at a time; a killed driver is replaced."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -245,11 +245,12 @@ class Course:
     point: str
     batch_id: int = 1
     row_count: int = 7
-    # Between the moment at which somebody halts and the kill, and until a broker is back.
+    # Between the halt of a process and the kill, and until a broker is back.
     before_s: float = 0.0
     away_s: float = 0.0
     broker: int = 0
-    # What dies of an executor: all of it, all but the Python worker, or the Python worker alone.
+    # The part of an executor that dies: all of it, all but the Python worker, or the Python worker
+    # alone.
     executor: str = "all"
 
 
@@ -257,7 +258,7 @@ def course_of(cell: Cell) -> Course:
     points = {"read": ["read"], "write": ["write"], "commit": ["decided", "commit", "committed"]}
     possible = points[cell.moment]
     if cell.mode != "transactional" and cell.moment == "commit":
-        # There is nothing to decide.
+        # This promise has no decision.
         possible = ["commit", "committed"]
     if cell.seed == 0:
         return Course(possible[0], row_count=0 if cell.moment == "read" else 7)
@@ -298,7 +299,7 @@ class Copy:
 
 
 def send_by_key(cluster: LocalCluster, topic: str) -> None:
-    """Numbered messages; those of a key are in one queue, in order."""
+    """Numbered messages; messages of a key are in one queue, in order."""
     queues = queues_of(cluster, topic)
     by_queue: defaultdict[int, list[Message]] = defaultdict(list)
     for number in range(ROW_COUNT):
@@ -382,7 +383,7 @@ def kill_executor(child: SparkChild, halted_pid: int, what: str) -> None:
     if jvm not in child.executors():
         os.kill(child.executors()[0], signal.SIGKILL)
         return
-    # Without its parent a worker is told by nobody that its executor is gone, and works on.
+    # Without its parent a worker does not notice that its executor is gone, and works on.
     doomed = {"all": [jvm, daemon, halted_pid], "orphan": [daemon, jvm], "worker": [halted_pid]}
     for pid in doomed[what]:
         os.kill(pid, signal.SIGKILL)
@@ -405,7 +406,7 @@ def restart(copy: Copy, children: SparkChildren, master: str) -> None:
 
 
 def judge(found: list[ReceivedMessage], mode: str) -> None:
-    """Nothing missing; and where it is promised nothing twice, and the order of each key kept."""
+    """No message is missing; where promised none comes twice, and the order of each key is kept."""
     numbers = Counter(number_of(message) for message in found)
     missing = sorted(set(range(ROW_COUNT)) - set(numbers))
     assert not missing, f"missing: {missing}"

@@ -2,8 +2,8 @@
 
 ``python -m tests.spark.crash_program MASTER FOLDER`` takes one request a line, as JSON, and leaves
 the answer to each in a file of the folder. The format it registers is the product's, except that
-its reads, writes and commits halt at a gate: a few files by which the test and whoever halts there
-see each other, in whichever process that is.
+its reads, writes and commits halt at a gate: a few files by which the test and the halted process
+see each other.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from contrail.pipeline.source import RocketMqSource
 from contrail.pipeline.stream_reader import StreamReader
 from contrail.pipeline.task_identity import BATCH_ID_PROPERTY
 from contrail.pipeline.writers import BatchWriter, StreamWriter, batch_writer, stream_writer
+from tests.spark.quick_jvm import QUICK_JVM
 
 FORMAT = "gated"
 # One that halts is not there for ever, even if the test that would open the gate is gone.
 _HALT_S_MAX = 900
 _POLL_S = 0.02
-_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class GateError(Exception):
-    """What a task fails with that is told to."""
+    """The error of a task that fails on request."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Where the first to come halts: in which batch, at which point, after how many rows of it.
+    """Where the first task or commit halts: in which batch, at which point, after how many rows.
 
     Points: ``read`` and ``write`` of a task; ``commit`` before it begins, ``decided`` when the
-    decision is made and not carried out, ``committed`` when Spark is not told yet.
+    decision is made and not carried out, ``committed`` before Spark gets the result.
     """
 
     folder: str = ""
@@ -78,7 +78,7 @@ class Gate:
         return None
 
     def tasks(self) -> list[tuple[str, int, int, int]]:
-        """The tasks that ran: what they did, their partition, their attempt, whose worker."""
+        """The tasks that ran: their work, partition, attempt and worker."""
         found = []
         for path in sorted(Path(self.folder).glob("task *")):
             _, what, partition, attempt, parent = path.name.split(" ")
@@ -94,7 +94,7 @@ class Gate:
             self._file(name).touch()
 
     def halt(self, point: str, batch_id: int) -> None:
-        """Wait here, if this is the point and nobody has waited at it."""
+        """Wait here, if this is the point and no process has waited at it."""
         if point != self.point or batch_id != self.batch_id:
             return
         try:
@@ -112,7 +112,7 @@ class Gate:
     def between_rows(
         self, point: str, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """The same rows, with a halt after so many of them, or after the last."""
+        """The same rows, with a halt after some of them, or after the last."""
         self.note_task(point)
         left = self.row_count
         if not left:
@@ -217,7 +217,7 @@ class GatedStreamWriter(StreamWriter):
         self.gate.halt("committed", batchId)
 
 
-# What the program is asked to do.
+# Requests of the test.
 
 
 def stream(
@@ -308,9 +308,8 @@ def open_session(master: str, folder: Path) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
-        # Nobody lives long here: what costs at the start would not be earned back.
-        "spark.driver.extraJavaOptions": _QUICK_JVM,
-        "spark.executor.extraJavaOptions": _QUICK_JVM,
+        "spark.driver.extraJavaOptions": QUICK_JVM,
+        "spark.executor.extraJavaOptions": QUICK_JVM,
         # Executors are killed often here, and both are to be there before anything is run.
         "spark.deploy.maxExecutorRetries": "-1",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -325,7 +324,7 @@ def open_session(master: str, folder: Path) -> SparkSession:
     }
     builder = SparkSession.builder.master(master).appName("crash-program")
     spark = builder.config(map=settings).getOrCreate()
-    # By the name that workers can import, not as what this program calls itself.
+    # By the name that workers can import, not as ``__main__``.
     from tests.spark.crash_program import GatedSource as source
 
     spark.dataSource.register(source)
@@ -349,7 +348,7 @@ def serve(spark: SparkSession, folder: Path, lines: queue.SimpleQueue[str]) -> N
 
 
 def take_lines(lines: queue.SimpleQueue[str]) -> None:
-    """Pass on what comes in; whoever gave the requests is gone when nothing can come any more."""
+    """Pass on requests; at the end of input the test process is gone."""
     for line in sys.stdin:
         lines.put(line)
     # Spark's own processes end when they see that the driver is gone.

@@ -76,7 +76,7 @@ def kill(pid: int) -> None:
 
 
 def crashed(command: list[str], log: Path, crash_at: str) -> None:
-    """Run a command until it dies where it is told to."""
+    """Run a command until it dies at the given point."""
     pid = start(command, log, crash_at)
     try:
         code = _children[pid].wait(DEADLINE_S)

@@ -58,7 +58,7 @@ def send_large(cluster: LocalCluster, topic: str, count: int) -> None:
 
 
 def kill_after_batches(arguments: list[str], checkpoint: Path, *, batches: int) -> None:
-    """Start a job and kill it, and its Spark, as soon as it has finished so many batches."""
+    """Start a job and kill it, and its Spark, as soon as it has finished that many batches."""
     log = checkpoint.with_suffix(".log")
     job = start_job(arguments, log)
     try:

@@ -123,7 +123,7 @@ def run(command: str, folder: Path, *, log: str) -> str:
 
 @contextmanager
 def server(command: str, folder: Path, *, log: str, ready: re.Pattern[str]) -> Iterator[str]:
-    """Keep a server of a page running in ``folder``; yields what ``ready`` finds in its log."""
+    """Keep a server of a page running in ``folder``; yields the match of ``ready`` in its log."""
     path = folder / log
     shell = ["bash", "-e", "-c", command]
     with _daemon(path, shell, cwd=folder, environment=clean_environment()) as running:
@@ -131,7 +131,7 @@ def server(command: str, folder: Path, *, log: str, ready: re.Pattern[str]) -> I
 
 
 def fill(environment: Path, *requirements: str) -> None:
-    """What ``pip install`` puts into an empty environment, from the one that runs the tests.
+    """The files of ``pip install`` in an empty environment, from the one that runs the tests.
 
     Files are linked where that can be done, so nothing is fetched and hardly anything written.
     """
@@ -205,7 +205,7 @@ def _master_command() -> list[str]:
 
 
 def _worker_command(folder: Path, master: str) -> list[str]:
-    """The worker sees Spark at another place, and nothing where the driver's environment is."""
+    """The worker sees Spark at another place, and not the driver's environment."""
     home = folder / "spark-home"
     mounts = [f"mount --bind {shlex.quote(str(SPARK))} {shlex.quote(str(home))}"]
     mounts += [f"mount -t tmpfs tmpfs {shlex.quote(str(one))}" for one in hidden_folders()]

@@ -1,4 +1,4 @@
-"""What is stored in a topic, for tests of what was written."""
+"""The stored messages of a topic, for tests of writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connector on Apache RocketMQ's own broker: what it reads, what it writes, what it refuses."""
+"""The connector on Apache RocketMQ's own broker: reads, writes and refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def apache() -> Iterator[ApacheCluster]:
 
 
 def make_topic(apache: ApacheCluster, topic: str) -> str:
-    """Create a topic; the NameServer is told a moment later."""
+    """Create a topic; it is registered with the NameServer a moment later."""
     with Admin(apache.namesrv) as admin:
         admin.create_topic(topic, queues=QUEUES)
 
@@ -261,7 +261,7 @@ def write(frame: DataFrame, apache: ApacheCluster, topic: str, **options: str) -
 
 
 def bodies(spark: SparkSession, apache: ApacheCluster, topic: str, count: int) -> list[int]:
-    """What is in a topic that has at least so many messages, or will have in a moment."""
+    """The messages of a topic, once it has at least ``count``."""
     wait_for_count(apache, topic, count)
     frame = read(spark, apache, "body binary", subscribe=topic)
     return sorted(int(bytes(row.body)) for row in frame.collect())
@@ -297,7 +297,7 @@ def test_a_batch_is_written_and_ordered_by_sharding_key(
             assert numbered == sorted(numbered)
 
 
-def test_repeats_of_a_key_add_nothing(spark: SparkSession, apache: ApacheCluster) -> None:
+def test_repeats_of_a_key_add_no_message(spark: SparkSession, apache: ApacheCluster) -> None:
     topic = make_topic(apache, "by-keys")
     for count in (80, 100):
         frame = frame_of(spark, count)
@@ -308,7 +308,7 @@ def test_repeats_of_a_key_add_nothing(spark: SparkSession, apache: ApacheCluster
 
 @pytest.mark.proves("spark.sink.apache")
 @pytest.mark.parametrize("options", [{"idempotence": "transactional"}, {"idempotence": "dedupe"}])
-def test_what_apache_cannot_keep_is_refused(
+def test_promises_that_apache_cannot_keep_are_refused(
     spark: SparkSession, apache: ApacheCluster, options: dict[str, str]
 ) -> None:
     topic = make_topic(apache, f"refused-{options['idempotence']}")

@@ -175,10 +175,10 @@ def test_an_error_reaches_the_user_with_its_reason(
 
 
 @pytest.mark.proves("cli.small-rules.spark-options")
-def test_an_error_of_an_option_says_first_what_is_wrong(
+def test_an_error_of_an_option_begins_with_the_cause(
     spark: SparkSession, cluster: LocalCluster, landed: Landed
 ) -> None:
-    """Spark shows tracebacks of its Python processes before what they come to."""
+    """Spark prints tracebacks of its Python processes before the error itself."""
     for attempt, told in (
         (lambda: read(spark, cluster, startingOffset="x"), "startingoffset: there is no such"),
         (
@@ -234,7 +234,9 @@ def test_an_end_before_the_start_names_both_options_and_the_queue(
 
 
 @pytest.mark.proves("spark.source.start-and-end")
-def test_a_batch_begins_and_ends_where_it_is_told(cluster: LocalCluster, landed: Landed) -> None:
+def test_a_batch_begins_and_ends_at_the_given_offsets(
+    cluster: LocalCluster, landed: Landed
+) -> None:
     whole = dict.fromkeys(range(4), (0, 250))
     assert bounds(plan(cluster)) == whole
     start, end = all_queues(q0=3, q1=-2, q2=250, q3=240), all_queues(q0=9, q1=-1, q2=250, q3=-1)
@@ -271,7 +273,7 @@ def test_queues_are_chosen_by_name_and_topics_by_pattern(
 
 
 @pytest.mark.proves("spark.source.data-loss")
-def test_what_is_not_there_any_more_fails_the_batch_or_is_left_out(
+def test_deleted_messages_fail_the_batch_or_are_left_out(
     cluster: LocalCluster, landed: Landed
 ) -> None:
     beyond = all_queues(q0=900, q1=0, q2=0, q3=0)

@@ -88,7 +88,7 @@ class Target:
             ]
 
 
-def test_what_is_sent_again_is_not_stored_again(cluster: LocalCluster) -> None:
+def test_repeated_sends_are_not_stored_again(cluster: LocalCluster) -> None:
     target = Target(cluster, "again")
     target.send(rows(range(5)))
     told = target.send(rows(range(3)), rows(range(3, 9)), resumed=True)
@@ -150,7 +150,7 @@ def test_rows_to_be_skipped_say_why(cluster: LocalCluster) -> None:
     assert target.stored() == []
 
 
-def test_a_cluster_that_remembers_nothing_stores_what_it_is_sent(cluster: LocalCluster) -> None:
+def test_a_cluster_without_a_ledger_stores_every_send(cluster: LocalCluster) -> None:
     target = Target(cluster, "plain")
     target.send(rows(range(3)), remembered=False)
     target.send(rows(range(3)), remembered=False)

@@ -41,7 +41,7 @@ ALL = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """Two brokers, of which one coordinates; both can be killed."""
+    """Two brokers, one of them the coordinator; both can be killed."""
     with LocalCluster(brokers=2, in_children=True) as running:
         yield running
 

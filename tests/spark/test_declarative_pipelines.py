@@ -22,7 +22,7 @@ from contrail.testing import LocalCluster
 from tests.spark.traffic import make_topic, send_rows
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "pipelines"
-# A busy machine takes minutes for what is half a minute on a quiet one.
+# Half a minute on a quiet machine takes minutes on a busy one.
 _RUN_TIMEOUT_S = 800
 _NEEDED = ("grpc", "grpc_status", "google.rpc", "yaml", "zstandard")
 

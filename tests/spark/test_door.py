@@ -1,4 +1,4 @@
-"""Spark finds the source by itself, and says clearly when it looks in the wrong place."""
+"""Spark finds the source without registration, and names the fix when it cannot."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_connect_session_is_left_to_its_server(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", os.devnull)
 
     class Connected:
-        """What a Connect client has: no JVM beside it."""
+        """A session of a Connect client, without a JVM beside it."""
 
     check(Connected())  # type: ignore[arg-type]
 
@@ -121,5 +121,5 @@ def test_overwriting_is_refused_on_both_sides() -> None:
         source.streamWriter(schema, overwrite=True)
 
 
-def test_the_door_offers_what_it_says() -> None:
+def test_the_door_offers_the_names_it_lists() -> None:
     assert sorted(pyspark_rocketmq.__all__) == ["DefaultSource", "check", "register"]

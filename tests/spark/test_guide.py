@@ -18,7 +18,7 @@ from tests.spark.traffic import make_topic, send_rows
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide" / "spark.md"
 JOB_PAGES = ["query-with-sql.md", "traffic-report.md"]
-# The block that makes what is given here is marked "setup" and not run.
+# The block that makes these names is marked "setup" and not run.
 RECIPE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 ERROR_ROW = re.compile(r"^\| `(.+?)` \|", re.MULTILINE)
@@ -27,7 +27,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture
 def without_pushdown(spark: SparkSession) -> Iterator[None]:
-    """The session is shared: what a recipe sets, and the views it makes, end with it."""
+    """The session is shared: a recipe's settings and views end with it."""
     spark.conf.unset(PUSHDOWN)
     yield
     spark.conf.unset(PUSHDOWN)

@@ -37,7 +37,7 @@ from tests.spark.traffic import make_topic, orders, send_rows
 
 # A little before the hour; half of the messages is stored after it.
 START = datetime(2025, 3, 16, 9, 59, tzinfo=UTC)
-# Less than what a NameServer lets a broker be silent.
+# Less than a NameServer's timeout of a silent broker.
 TO_THE_HOUR_MS = 60_000
 HALF = 150
 SUBJECT = "orders"
@@ -72,7 +72,7 @@ def places(sent: list[tuple[MessageQueue, int, bytes]]) -> Counter[Place]:
 
 
 def read_plainly(folder: Path) -> Counter[Place]:
-    """What a reader without Spark finds: pyarrow here, as pandas and others do."""
+    """The rows a reader without Spark finds: pyarrow here, as pandas and others use."""
     columns = ["brokerName", "queueId", "queueOffset", "body"]
     table = ds.dataset(folder, partitioning="hive").to_table(columns=columns)
     return Counter(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
@@ -110,7 +110,7 @@ def test_a_plain_reader_finds_every_message_once(
     assert read_plainly(archived) == places(sent)
 
 
-def test_hours_are_those_in_which_the_broker_stored(archived: Path) -> None:
+def test_hours_are_those_of_the_store_time(archived: Path) -> None:
     hours = ds.dataset(archived, partitioning="hive").to_table(columns=["topic", "date", "hour"])
     counts = Counter(
         zip(*(hours.column(name).to_pylist() for name in hours.schema.names), strict=True)
@@ -118,7 +118,7 @@ def test_hours_are_those_in_which_the_broker_stored(archived: Path) -> None:
     assert counts == {(SUBJECT, "2025-03-16", 9): HALF, (SUBJECT, "2025-03-16", 10): HALF}
 
 
-def test_nothing_of_a_message_is_lost(
+def test_no_field_of_a_message_is_lost(
     archived: Path, spark: SparkSession, cluster: LocalCluster
 ) -> None:
     live = (
@@ -137,7 +137,7 @@ def test_nothing_of_a_message_is_lost(
     assert live.selectExpr(*columns).exceptAll(kept).count() == 0
 
 
-def test_a_second_run_adds_only_what_is_new(
+def test_a_second_run_adds_only_new_messages(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     topic = make_topic(cluster, "growing", queues=2)
@@ -210,7 +210,7 @@ class Ranges:
 
 
 class Notes(Silent):
-    """Remembers what a person would be told."""
+    """Remembers the warnings for a person."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -219,7 +219,7 @@ class Notes(Silent):
         self.texts.append(text)
 
 
-def test_what_retention_took_before_its_turn_fails_the_job_and_a_close_call_is_told(
+def test_messages_deleted_by_retention_fail_the_job_and_a_close_call_is_warned_about(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = ArchiveFolder(tmp_path)
@@ -244,7 +244,7 @@ def test_what_retention_took_before_its_turn_fails_the_job_and_a_close_call_is_t
         run(Range(0, 99))
 
 
-def test_a_broker_that_the_archive_knows_and_the_cluster_does_not_is_told_as_away(
+def test_a_broker_that_the_archive_knows_and_the_cluster_does_not_is_reported_as_away(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = ArchiveFolder(tmp_path)
@@ -505,7 +505,7 @@ def test_a_killed_restore_sends_every_message_once_in_its_queues_order(
     assert 30 <= stored_count(cluster, topic) < len(sent)
 
     summary = restore(RestoreSettings(**settings), spark=spark)
-    # The broker says what it had from the run that was killed.
+    # The broker reports the rows it had from the killed run.
     had = int(str(summary.facts["already"]))
     assert had >= 30
     assert summary.facts["restored"] == len(sent) - had
@@ -542,7 +542,7 @@ def test_a_range_of_an_archive_is_restored(
     planned = restore(RestoreSettings(**settings, dry_run=True), spark=spark)
     checkpoint = str(tmp_path / "checkpoint")
     done = restore(RestoreSettings(**settings, checkpoint=checkpoint), spark=spark)
-    # Queue 1 has the odd orders; those from 150 on were stored after ten, at offsets from 75 on.
+    # Queue 1 has the odd orders; orders from 150 on were stored after ten, at offsets from 75 on.
     wanted = [
         f"order {number}".encode()
         for place in range(75, 100)
@@ -572,7 +572,7 @@ def test_a_topic_that_is_not_archived_or_not_there_is_named(
         restore(RestoreSettings(topics=(SUBJECT,), to_topic="sealed", **settings), spark=spark)
 
 
-def test_a_restore_loses_nothing_when_a_clock_went_back_and_tries_again_what_was_refused(
+def test_a_restore_loses_no_message_when_a_clock_went_back_and_retries_refused_ones(
     spark: SparkSession,
     cluster: LocalCluster,
     clock: SharedClock,

@@ -1,4 +1,4 @@
-"""``contrail pipeline``: what needs no Spark, which cluster is meant, exit codes, and SIGTERM."""
+"""``contrail pipeline``: commands without Spark, the choice of the cluster, exit codes, SIGTERM."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ REFUSED = {
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("job", ["migrate", "dedupe"])
 @pytest.mark.parametrize("case", list(REFUSED))
-def test_a_dry_run_refuses_what_the_run_refuses_in_the_same_words(
+def test_a_dry_run_refuses_the_same_as_the_run_in_the_same_words(
     tmp_path: Path, cluster: LocalCluster, topic: str, job: str, case: str
 ) -> None:
     arguments, code, told = REFUSED[case]
@@ -191,7 +191,7 @@ def test_a_group_that_never_consumed_the_topic_is_exit_code_5(
 @pytest.mark.proves("spark.migration.dry-run-refusals")
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("job", list(jobs("")))
-def test_what_is_no_master_is_exit_code_2_also_in_a_dry_run(
+def test_an_invalid_master_is_exit_code_2_also_in_a_dry_run(
     tmp_path: Path, cluster: LocalCluster, topic: str, job: str
 ) -> None:
     command = [*jobs(topic)[job], "--namesrv", cluster.namesrv, "--master", "nonsense"]
@@ -263,7 +263,7 @@ def test_the_context_in_use_and_a_named_one_are_the_cluster_that_is_meant(
     assert contrail("ctx", "use", "nobody").exit_code == 0
     answer = pipeline(tmp_path, *plan)
     assert answer.exit_code == 4 and NOBODY in answer.output
-    # The stronger first: what is typed, the variable, the context in use.
+    # The stronger first: the option, the variable, the context in use.
     assert pipeline(tmp_path, *plan, "--ctx", "here").exit_code == 0
     assert pipeline(tmp_path, *plan, "--namesrv", cluster.namesrv).exit_code == 0
     assert pipeline(tmp_path, *plan, "--ctx", "nobody-made-it").exit_code == 5
@@ -303,7 +303,7 @@ def test_sigterm_is_one_line_and_its_own_exit_code(
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
             job.wait()
-    # The JVM ends a moment later, and has nothing to say either.
+    # The JVM ends a moment later, and prints nothing either.
     time.sleep(2)
     told = log.read_text()[before:]
     lines = [line for line in told.splitlines() if line.strip()]

@@ -50,7 +50,7 @@ def message(topic: str, key: str | None, number: int) -> Message:
 
 
 @pytest.mark.proves("spark.jobs.dedupe")
-def test_repeats_are_dropped_over_all_batches_and_runs_and_what_has_no_key_is_kept(
+def test_repeats_are_dropped_over_all_batches_and_runs_and_messages_without_a_key_are_kept(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     topic = make_topic(cluster, "noisy", queues=2)
@@ -102,7 +102,7 @@ def hours_pass(cluster: LocalCluster, hours: float) -> None:
 
 
 @pytest.mark.proves("spark.jobs.dedupe")
-def test_nothing_is_lost_of_a_queue_that_is_hours_behind_another(
+def test_no_message_is_lost_of_a_queue_that_is_hours_behind_another(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with LocalCluster(clock=ManualClock()) as apart:
@@ -134,7 +134,7 @@ def test_nothing_is_lost_of_a_queue_that_is_hours_behind_another(
         ("$.order.id", ["7", None, None]),
     ],
 )
-def test_what_repeats_is_found_in_keys_properties_or_the_body(
+def test_the_key_of_repeats_is_found_in_keys_properties_or_the_body(
     spark: SparkSession, key: str, expected: list[str | None]
 ) -> None:
     body = json.dumps({"order": {"id": 7}}).encode()

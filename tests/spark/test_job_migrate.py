@@ -158,7 +158,7 @@ def check_groups(cluster: LocalCluster, rows: list[Any]) -> None:
             assert place == expected.get(queue.queue_id, sizes[queue.queue_id]), (group, queue)
 
 
-def test_a_second_run_copies_nothing_again_and_leaves_groups_where_they_went(
+def test_a_second_run_copies_no_message_again_and_leaves_groups_where_they_went(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     topic = make_topic(cluster, "again", queues=2)
@@ -181,7 +181,7 @@ def test_a_second_run_copies_nothing_again_and_leaves_groups_where_they_went(
         migrate(replace(wish, queues=None), spark=spark)
 
 
-def test_a_group_skips_nothing_that_was_in_the_target_before(
+def test_a_group_skips_no_message_that_was_in_the_target_before(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     topic = make_topic(cluster, "onto", queues=2)
@@ -238,7 +238,7 @@ def test_a_migration_waits_for_a_broker_of_its_own_that_is_away(
 
 
 @pytest.mark.proves("spark.jobs.migrate")
-def test_a_copy_that_is_there_twice_or_missing_is_told_by_queue_and_moves_no_group(
+def test_a_doubled_or_missing_copy_is_reported_by_queue_and_moves_no_group(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     topic = make_topic(cluster, "forged", queues=2)
@@ -280,7 +280,7 @@ def check_missing(
 
 
 @pytest.mark.proves("spark.jobs.migrate")
-def test_another_cluster_gets_the_topic_its_groups_and_what_arrives_until_the_cut_over(
+def test_another_cluster_gets_the_topic_its_groups_and_new_messages_until_the_cut_over(
     spark: SparkSession, cluster: LocalCluster, other: LocalCluster, tmp_path: Path
 ) -> None:
     topic = make_topic(cluster, "moving", queues=2)
@@ -327,7 +327,7 @@ def test_a_plan_changes_nothing(spark: SparkSession, cluster: LocalCluster, tmp_
 
 @pytest.mark.proves("spark.jobs.resumed")
 @pytest.mark.timeout(1_200)
-def test_a_killed_migration_goes_on_with_nothing_missing_and_nothing_twice(
+def test_a_killed_migration_goes_on_with_no_message_missing_or_doubled(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     topic = make_topic(cluster, "killed", queues=2)

@@ -102,7 +102,7 @@ def test_a_killed_replay_sends_every_letter_once(
     told = outcomes(tmp_path)
     assert Counter(row["outcome"] for row in told) == {"replayed": len(bodies)}
     assert [row["queueOffset"] for row in told] == list(range(len(bodies)))
-    # The step that the killed run finished is not done again, nor what it sent of the other.
+    # The step that the killed run finished is not done again, nor are its sends of the other.
     assert 15 <= int(str(summary.facts["already"])) < 60
     assert int(str(summary.facts["replayed"])) + int(str(summary.facts["already"])) == 60
     assert summary.facts["repeats"] == "brokers drop repeats"
@@ -114,7 +114,7 @@ def test_a_killed_replay_sends_every_letter_once(
     assert sorted(one.body for one in copies) == sorted(bodies + new)
 
 
-def test_a_replay_that_dies_before_it_notes_a_step_adds_nothing_the_second_time(
+def test_a_replay_that_dies_before_it_notes_a_step_adds_no_message_the_second_time(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = Dead(cluster)
@@ -196,11 +196,11 @@ def test_letters_without_a_topic_wait_until_a_run_finds_one(
     assert replay(settings, spark=spark).facts["replayed"] == 0
 
 
-def test_exhausted_letters_can_be_told_from_those_given_up_and_sent_elsewhere(
+def test_exhausted_letters_are_told_from_given_up_ones_and_sent_elsewhere(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     dead = Dead(cluster, retries_max=0)
-    # No retry is allowed: the broker buries what is sent back for one.
+    # No retry is allowed: the broker makes a sent-back message a dead letter.
     dead.bury(5, delay_level=0)
     elsewhere = make_topic(cluster, f"{dead.topic}-again", queues=1)
     settings = dead.settings(tmp_path, to_topic=elsewhere, reasons=(EXHAUSTED,))
@@ -210,7 +210,7 @@ def test_exhausted_letters_can_be_told_from_those_given_up_and_sent_elsewhere(
 
 @pytest.mark.proves("house.folded.dead-letter-replays")
 @pytest.mark.parametrize("asked", [None, 3])
-def test_the_job_tells_the_reason_of_a_letter_as_the_command_does(
+def test_the_job_reports_the_reason_of_a_letter_as_the_command_does(
     spark: SparkSession, asked: int | None
 ) -> None:
     limits = ("", "3", "20", "-1", "3\n", "9" * 10, "9" * 40, "٣")

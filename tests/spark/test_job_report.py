@@ -31,7 +31,7 @@ _KEY = "<b>hot&key</b>"
 
 @pytest.fixture(scope="module")
 def filled(cluster: LocalCluster) -> LocalCluster:
-    """Orders that lie unevenly, of which some were traced, retried or given up."""
+    """Unevenly spread orders; some were traced, retried or given up."""
     make_topic(cluster, "orders", queues=4)
     make_topic(cluster, _TRACES, queues=1)
     uneven = [queues_of(cluster, "orders")[0]] * 2 + queues_of(cluster, "orders")[1:3]
@@ -117,7 +117,7 @@ def test_a_live_cluster_is_reported_on(
 
 
 @pytest.mark.proves("spark.jobs.report")
-def test_an_archive_and_what_came_after_it_are_one_report(
+def test_an_archive_and_later_messages_are_one_report(
     spark: SparkSession, filled: LocalCluster, tmp_path: Path
 ) -> None:
     make_topic(filled, "kept", queues=2)
@@ -154,7 +154,7 @@ def test_a_store_folder_is_reported_on_for_a_time(
     assert "No messages were stored in this time." in page
 
 
-def test_what_cannot_be_reported_on_is_refused(filled: LocalCluster, tmp_path: Path) -> None:
+def test_invalid_report_settings_are_refused(filled: LocalCluster, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("x", encoding="utf-8")
     namesrv = filled.namesrv
     for settings, said in (

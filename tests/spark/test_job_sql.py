@@ -217,7 +217,7 @@ def test_a_run_that_ends_early_leaves_no_result_and_the_next_one_makes_it(
     with pytest.raises(Exception, match="broken"):
         _write_csv(spark, filled, broken, out)
     assert list(tmp_path.iterdir()) == []
-    # What a run that was killed leaves behind.
+    # Files that a killed run leaves behind.
     (tmp_path / ".keys.csv.parts").mkdir()
     (tmp_path / ".keys.csv.parts" / "part-00000-stale.txt").write_text("stale\n", encoding="utf-8")
     _write_csv(spark, filled, "select keys from topic.orders", out)
@@ -261,7 +261,7 @@ def test_a_query_that_cannot_run_is_refused_in_a_line(
     assert "\n" not in str(refused.value)
 
 
-def test_a_dry_run_says_what_would_be_read(spark: SparkSession, filled: LocalCluster) -> None:
+def test_a_dry_run_names_the_sources_to_read(spark: SparkSession, filled: LocalCluster) -> None:
     settings = SqlSettings(
         query="select tags from topic.orders", namesrv=filled.namesrv, dry_run=True
     )

@@ -47,7 +47,7 @@ def gate(tmp_path: Path) -> Iterator[Callable[..., Gate]]:
 def write(
     child: SparkChild, cluster: LocalCluster, topic: str, mode: str, gate: Gate
 ) -> Callable[[], None]:
-    """Begin to write; what is returned waits for the end."""
+    """Begin to write; the returned function waits for the end."""
     child.ask(
         "write",
         namesrv=cluster.namesrv,
@@ -106,7 +106,7 @@ def test_a_write_runs_on_all_executors(
 
 @pytest.mark.proves("spark.shown.processes")
 @pytest.mark.parametrize("mode", ["dedupe", "transactional"])
-def test_a_task_that_failed_once_runs_again_and_repeats_nothing(
+def test_a_task_that_failed_once_runs_again_and_repeats_no_row(
     child: SparkChild, cluster: LocalCluster, gate: Callable[..., Gate], mode: str
 ) -> None:
     failing = gate("write", row_count=300, fails=True)

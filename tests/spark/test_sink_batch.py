@@ -85,7 +85,7 @@ def test_delayed_rows_wait(spark: SparkSession, cluster: LocalCluster) -> None:
 
 
 @pytest.mark.parametrize("mode", ["dedupe", "transactional"])
-def test_a_write_that_runs_again_under_its_name_adds_nothing(
+def test_a_write_that_runs_again_under_its_name_adds_no_row(
     spark: SparkSession, cluster: LocalCluster, mode: str
 ) -> None:
     topic = make_topic(cluster, f"sink-again-{mode}")
@@ -103,12 +103,12 @@ def test_a_write_without_a_name_that_runs_again_writes_again(
     assert bodies(cluster, topic) == sorted([*range(10)] * 2)
 
 
-def test_after_a_run_that_came_half_way_the_next_adds_what_is_missing(
+def test_after_a_half_done_run_the_next_adds_the_missing_rows(
     spark: SparkSession, cluster: LocalCluster
 ) -> None:
     topic = make_topic(cluster, "sink-repaired")
     frame = numbers(spark, 2_000)
-    # Of both partitions the first half: what tasks that were killed would have sent.
+    # The first half of both partitions: as killed tasks would have sent.
     write(frame.where("int(body) % 1000 < 500"), cluster, topic, writeId="repaired")
     assert len(bodies(cluster, topic)) == 1_000
     write(frame, cluster, topic, writeId="repaired")
@@ -116,7 +116,7 @@ def test_after_a_run_that_came_half_way_the_next_adds_what_is_missing(
 
 
 @pytest.mark.proves("spark.sink.idempotence")
-def test_of_a_transactional_write_that_failed_nothing_is_seen(
+def test_no_row_of_a_failed_transactional_write_is_seen(
     spark: SparkSession, cluster: LocalCluster
 ) -> None:
     topic = make_topic(cluster, "sink-whole")

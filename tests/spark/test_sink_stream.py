@@ -87,7 +87,7 @@ def lines(
 
 @pytest.mark.proves("spark.sink.idempotence")
 @pytest.mark.parametrize("mode", ["dedupe", "transactional"])
-def test_a_replayed_batch_adds_nothing(lines: Lines, mode: str) -> None:
+def test_a_replayed_batch_adds_no_row(lines: Lines, mode: str) -> None:
     for _ in range(3):
         lines.add_file()
     lines.run(idempotence=mode)
@@ -108,7 +108,7 @@ def test_without_idempotence_a_replayed_batch_is_there_twice(lines: Lines) -> No
 
 
 @pytest.mark.proves("spark.source.four-ways")
-def test_dedupe_is_the_default_and_rows_say_who_wrote_them(
+def test_dedupe_is_the_default_and_rows_name_their_writer(
     lines: Lines, cluster: LocalCluster
 ) -> None:
     lines.add_file()

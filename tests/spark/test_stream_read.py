@@ -1,6 +1,6 @@
-"""Streams out of a live cluster: nothing twice, nothing missing, as much at a time as was asked.
+"""Streams out of a live cluster: no message twice or missing, batches within their limit.
 
-What the driver decides is tested on the reader itself, which needs no session; a few real queries
+The driver's decisions are tested on the reader itself, which needs no session; a few real queries
 show that Spark and the reader agree.
 """
 
@@ -57,7 +57,7 @@ def reader_of(
 
 
 def rows(reader: StreamReader, start: Places, end: Places) -> list[tuple[str, int, bytes]]:
-    """What the tasks of a batch would read: (queue, queue offset, body)."""
+    """The messages that the tasks of a batch would read: (queue, queue offset, body)."""
     found = []
     for partition in reader.partitions(start, end):
         for batch in reader.read(partition):
@@ -75,7 +75,7 @@ def stream(spark: SparkSession, cluster: LocalCluster, topic: str, **options: st
 
 
 def run(frame: DataFrame, folder: Path, seen: list[tuple[int, list[int]]]) -> StreamingQuery:
-    """Run to the end of what is there; ``seen`` gets each batch: its id, and its numbers."""
+    """Run to the present end of the topic; ``seen`` gets each batch: its id, and its numbers."""
 
     def keep(batch: DataFrame, batch_id: int) -> None:
         seen.append((batch_id, sorted(int(row.number) for row in batch.collect())))
@@ -110,7 +110,7 @@ def test_a_query_reads_everything_in_bounded_batches_and_goes_on_where_it_was(
     send_rows(cluster, orders(topic, 20, first=400))
     run(stream(spark, cluster, topic, **options), tmp_path, seen)
     assert seen[3:] == [(3, list(range(400, 420)))]
-    # A commit tells the group where the batch before the last one ended.
+    # A commit moves the group to the end of the batch before the last one.
     with Admin(cluster.namesrv) as admin:
         published = admin.committed_offsets("watched", topic)
     assert set(published.values()) == {100}
@@ -132,7 +132,7 @@ def test_a_failed_batch_is_replayed_with_exactly_the_same_rows(
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(Exception, match="the sink is broken"):
         query.awaitTermination(WAIT_S)
-    # What comes later is not part of the batch that was begun, whatever the options say now.
+    # Later messages are not part of a begun batch, whatever the options now.
     send_rows(cluster, orders(topic, 10, first=60))
     seen: list[tuple[int, list[int]]] = []
     run(stream(spark, cluster, topic, maxOffsetsPerTrigger="5"), tmp_path, seen)
@@ -150,7 +150,7 @@ def test_a_stream_with_a_store_folder_is_refused_by_name(
         query.awaitTermination(WAIT_S)
 
 
-def test_a_stream_begins_at_the_end_unless_told_otherwise(
+def test_a_stream_begins_at_the_end_by_default(
     cluster: LocalCluster, readers: list[StreamReader]
 ) -> None:
     topic = make_topic(cluster, "beginnings", queues=2)
@@ -174,7 +174,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise(
         ({"minOffsetsPerTrigger": "9"}, ReadMinRows(9)),
     ],
 )
-def test_spark_is_told_the_limit(
+def test_spark_gets_the_limit(
     cluster: LocalCluster, readers: list[StreamReader], options: dict[str, str], limit: ReadLimit
 ) -> None:
     assert reader_of(readers, cluster, "any", **options).getDefaultReadLimit() == limit

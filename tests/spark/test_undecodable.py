@@ -111,7 +111,7 @@ def test_a_query_that_asks_for_it_ends_at_such_a_record(
     offline = spark.read.format("rocketmq").schema(SCHEMA).options(storePath=folder)
     with pytest.raises(Exception, match=r"cannot be decoded.*failOnDecodeError=false"):
         offline.options(subscribe=TOPIC, failOnDecodeError="true").load().collect()
-    # Whoever reads bodies as they are stored, or none, meets nothing that could fail.
+    # A reader of raw bodies, or of none, decodes nothing that could fail.
     assert reader(spark, cluster, failOnDecodeError="true", rawBody="true").load().count() == 9
 
 

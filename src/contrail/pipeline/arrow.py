@@ -1,11 +1,11 @@
 """Records as Arrow batches: found, cut, and decoded into exactly the planned columns.
 
-A pull answer and a stretch of the commit log are the same thing: records one after the other in a
-buffer. ``walk`` finds where they start, ``numbers`` reads one field of each so that a caller can
-drop rows before they cost anything, and ``batches`` (or ``decode`` for one batch) makes columns.
+A pull answer and a stretch of the commit log have the same form: records one after the other in a
+buffer. ``walk`` finds where they start, ``numbers`` reads one field of each, by which a caller can
+drop rows before they are decoded, and ``batches`` (or ``decode`` for one batch) makes columns.
 
-The work is done by a compiled kernel, or by ``arrow_python`` where that was not built. Bytes are
-used as they are; any other buffer is copied once.
+A compiled kernel decodes them, or ``arrow_python`` where the kernel was not built. ``bytes`` are
+read in place; any other buffer is copied once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 BATCH_ROWS_MAX = 8192
 BATCH_BYTES_MAX = 8 << 20
 
-# Place for two IPv4 hosts, length, and how many hosts are before the field.
+# Position in a record with two IPv4 hosts, length, and how many hosts are before the field.
 FIELDS: Mapping[str, tuple[int, int, int]] = {
     "storeSize": (0, 4, 0),
     "queueId": (12, 4, 0),
@@ -64,11 +64,11 @@ _REASONS = {
     record_layout.REASON_EMPTY: "nothing was written there",
     record_layout.REASON_BAD_MAGIC: "an unknown magic number",
     record_layout.REASON_BAD_SIZE: "lengths that do not add up",
-    record_layout.REASON_BAD_PHYSICAL_OFFSET: "it belongs elsewhere",
+    record_layout.REASON_BAD_PHYSICAL_OFFSET: "it names another physical offset",
     record_layout.REASON_CUT_SHORT: "it is cut short",
 }
 _I32_MAX = (1 << 31) - 1
-# The years 1 to 9999: what Spark and Python can show. A sender's clock may say anything.
+# The years 1 to 9999, which Spark and Python can show; a producer's clock may be off by more.
 _TIME_MS_MIN = -62_135_596_800_000
 _TIME_MS_MAX = 253_402_300_799_999
 _TEXT_KINDS = frozenset({ColumnKind.BODY, ColumnKind.TOPIC, ColumnKind.PROPERTY})
@@ -89,7 +89,7 @@ class PairTexts(NamedTuple):
 
 
 class Engine(Protocol):
-    """What reads the bytes: the compiled kernel, or ``arrow_python``."""
+    """Reads the bytes of records: the compiled kernel, or ``arrow_python``."""
 
     def measure(
         self, data: bytes, rows: Positions, fields: bytes, wants_spans: bool
@@ -102,7 +102,7 @@ class Engine(Protocol):
 
 
 class CompiledEngine:
-    """The kernel, with buffers of the right length around it."""
+    """The compiled kernel, called with buffers of the right length."""
 
     def measure(
         self, data: bytes, rows: Positions, fields: bytes, wants_spans: bool
@@ -153,7 +153,7 @@ class CompiledEngine:
 
 @cache
 def _engine() -> Engine:
-    """The kernel when it is compiled, else Python, which is said once."""
+    """The compiled kernel, or Python without it; the log says so once."""
     if (kernel.__file__ or "").endswith(tuple(EXTENSION_SUFFIXES)):
         return CompiledEngine()
     _LOG.warning(
@@ -168,7 +168,7 @@ def walk(
 ) -> Positions:
     """Where the records of ``buffer[start:end]`` start.
 
-    With a ``base_offset``, the physical offset of byte 0, each must say that it is where it is.
+    With a ``base_offset``, the physical offset of byte 0, each record must name its own offset.
 
     Raises:
         RecordDamaged: from some byte on there is no whole record.
@@ -182,7 +182,7 @@ def walk(
 def walk_until(
     buffer: Buffer, start: int = 0, end: int | None = None, *, base_offset: int = -1
 ) -> tuple[Positions, int, int]:
-    """``walk`` up to the first byte that is no record: that place, and a ``REASON_``."""
+    """``walk`` up to the first byte that is no record; returns its position and a ``REASON_``."""
     data = _as_bytes(buffer)
     limit = len(data) if end is None else end
     positions = np.empty(max(limit - start, 0) // RECORD_BYTES_MIN + 1, np.int64)
@@ -205,7 +205,7 @@ def number_table(buffer: Buffer, positions: Positions, fields: list[str]) -> dic
 
 
 class Glance(NamedTuple):
-    """What decides whether records are wanted: numbers by field, topics, all sysFlags together."""
+    """Facts for choosing records: numbers by field, topics, the bitwise or of all sysFlags."""
 
     numbers: dict[str, Positions]
     topics: pa.Array
@@ -224,14 +224,14 @@ def glance(buffer: Buffer, positions: Positions, fields: list[str]) -> Glance:
 
 
 def first_bad_body(buffer: Buffer, positions: Positions) -> int:
-    """The first row whose body does not match its checksum, -1 when all do."""
+    """The first row whose body does not match its checksum, -1 if all match."""
     return kernel.check_bodies(_as_bytes(buffer), np.ascontiguousarray(positions, np.int64).data)
 
 
 def unwrapped(buffer: Buffer, positions: Positions) -> tuple[bytes, Positions]:
     """The records with every inner batch expanded; call it before rows are cut by queue offset.
 
-    A record that says it holds a batch and does not is kept as it is.
+    A record that is flagged as a batch and holds none is kept unchanged.
 
     Raises:
         RecordDamaged: a record is not whole.
@@ -296,7 +296,7 @@ _HOW_TO_SHOW = "name the column decodeError in .schema(...) to see"
 
 
 class Undecodable:
-    """What becomes of records whose body or batch cannot be read: refused, or told and kept."""
+    """The rule for records whose body or batch cannot be read: refused, or logged and kept."""
 
     def __init__(self, *, refuses: bool = False, where: str = "") -> None:
         self._refuses = refuses
@@ -304,7 +304,7 @@ class Undecodable:
         self.count = 0
 
     def meet(self, error: RecordUndecodable, *, is_shown: bool) -> None:
-        """Raise ``error`` if such records are refused; the first that is kept is logged.
+        """Raise ``error`` if undecodable records are refused; the first kept record is logged.
 
         ``is_shown`` says whether the rows have the column ``decodeError``.
         """
@@ -326,7 +326,7 @@ class Undecodable:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Measured records: their numbers by field, the places of their parts, all flags together."""
+    """Measured records: numbers by field, positions of their parts, bitwise or of all flags."""
 
     data: bytes
     rows: Positions
@@ -387,7 +387,7 @@ def _cuts(sizes: Positions, rows_max: int, bytes_max: int) -> Iterator[tuple[int
 
 
 class _Decoded(NamedTuple):
-    """A row that is not taken as it is: its inflated body, or why it has none."""
+    """A row whose body was compressed: the inflated body, or the error instead of it."""
 
     body: bytes | None
     error: str | None = None
@@ -479,7 +479,7 @@ def _host(stretch: _Stretch, column: Column, _: Positions) -> pa.Array:
     is_store_host = column.name == "storeHost"
     if stretch.flags & (SYS_FLAG_STORE_HOST_V6 if is_store_host else SYS_FLAG_BORN_HOST_V6):
         return arrow_python.host_texts(stretch.data, stretch.rows, is_store_host=is_store_host)
-    # A batch comes from few hosts: each is made into text once.
+    # The records of a batch have few hosts: each is made into text once.
     coded = pa.array(stretch.numbers[column.name]).dictionary_encode()
     packed = [value.to_bytes(8, "big", signed=True) for value in coded.dictionary.to_pylist()]
     texts = pa.array([str(unpack_host(host)) for host in packed], pa.string())
@@ -516,7 +516,7 @@ def _bodies(stretch: _Stretch, decoded: dict[int, _Decoded]) -> pa.Array:
     if not bodies:
         return _spanned(stretch, starts, sizes, pa.binary())
     starts, sizes = starts.copy(), sizes.copy()
-    # The inflated ones are put behind the buffer, where each is found like any other.
+    # Inflated bodies go behind the buffer, where they are read like all others.
     data, end = [stretch.data], len(stretch.data)
     for row, body in bodies.items():
         starts[row], sizes[row] = end, len(body)

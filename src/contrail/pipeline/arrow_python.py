@@ -1,11 +1,11 @@
-"""Records decoded in Python: the rare ones always, all of them without the compiled kernel.
+"""Records decoded in Python: rare forms always, all records without the compiled kernel.
 
-Rare are inner batches, compressed bodies, IPv6 hosts, messages without a unique key, text that is
-not UTF-8 and records with very many properties: a row at a time, with the client's values.
+Rare forms are inner batches, compressed bodies, IPv6 hosts, messages without a unique key, text
+that is not UTF-8 and records with very many properties: they are decoded a row at a time.
 
 ``measure``, ``copy``, ``find`` and ``list_pairs`` do the compiled kernel's work where it was not
-built. Numbers and places are read by numpy, a whole column at a time; texts and properties a row
-at a time. When a length is wrong the interpreted kernel says which and why.
+built. Numbers and positions are read by numpy, a whole column at a time; texts and properties a
+row at a time. For a wrong length the interpreted kernel names the row and the reason.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NO_SPANS = np.empty((0, 0), np.int64)
 def measure(
     data: bytes, rows: Positions, fields: bytes, wants_spans: bool
 ) -> tuple[Positions, Positions, int, int, int]:
-    """Positions, spans, all sysFlags together, the first row that is no record (-1), and why."""
+    """Positions, spans, bitwise or of sysFlags, first row that is no record (-1), its reason."""
     view = np.frombuffer(data, np.uint8)
     numbers = np.empty((len(fields) // 3, len(rows)), np.int64)
     spans = _spans(view, rows)
@@ -84,7 +84,7 @@ def copy(data: bytes, starts: Positions, offsets: Offsets) -> tuple[pa.Buffer, b
 
 
 def find(data: bytes, starts: Positions, sizes: Positions, names: list[bytes]) -> Positions:
-    """Start and length of each name's last value: (name, 2, row), -1 and 0 without one."""
+    """Start and length of each name's last value: (name, 2, row), -1 and 0 without a value."""
     found = np.zeros((len(names), 2, len(starts)), np.int64)
     found[:, 0] = -1
     numbers = {name: number for number, name in enumerate(names)}
@@ -98,15 +98,15 @@ def find(data: bytes, starts: Positions, sizes: Positions, names: list[bytes]) -
 
 
 def list_pairs(data: bytes, starts: Positions, sizes: Positions) -> None:
-    """Nothing: ``property_maps`` makes the maps."""
+    """Returns None: ``property_maps`` makes the maps."""
 
 
 def expanded(data: bytes, rows: Positions) -> tuple[bytes, Positions]:
     """The records with each inner batch replaced by a record for each message in it.
 
-    Such a record says what the client says about the message; its flags are those of a message
-    that is no batch, and its size is its own. A record that says it holds a batch and does not
-    stays as it is, and ``batch_error`` says why.
+    Such a record has the values that the client reads from the batch, the flags of a single
+    message, and its own size. A record that is flagged as a batch and holds none stays unchanged;
+    ``batch_error`` gives the reason.
     """
     parts, places, end = [data], [], len(data)
     for position in rows.tolist():
@@ -140,7 +140,7 @@ def inflated(data: bytes, position: int) -> bytes:
 
 
 def batch_error(data: bytes, position: int) -> RecordUndecodable | None:
-    """Why the batch of a record cannot be opened; None when it can, or the record holds none."""
+    """Why the batch of a record cannot be opened; None if it can be, or the record holds none."""
     if _sys_flag(data, position) & SYS_FLAG_NEED_UNWRAP:
         try:
             _units(data, position)
@@ -150,7 +150,7 @@ def batch_error(data: bytes, position: int) -> RecordUndecodable | None:
 
 
 def offsets_of_closed_batches(data: bytes, rows: Positions) -> Positions:
-    """The queue offsets that are taken by batches which cannot be opened."""
+    """The queue offsets of the messages in batches that cannot be opened."""
     ranges = [np.empty(0, np.int64)]
     for position in rows.tolist():
         if batch_error(data, position) is not None:
@@ -176,7 +176,7 @@ def host_texts(data: bytes, rows: Positions, *, is_store_host: bool) -> pa.Array
 
 
 def offset_ids(data: bytes, rows: Positions) -> list[str]:
-    """The ids of messages whose sender gave them none: where they are stored."""
+    """The ids of messages without a unique key: host and physical offset."""
     ids = []
     for position in rows.tolist():
         (physical_offset,) = _LONG.unpack_from(data, position + _PHYSICAL_OFFSET_POSITION)
@@ -185,7 +185,7 @@ def offset_ids(data: bytes, rows: Positions) -> list[str]:
 
 
 def replaced(texts: pa.Array) -> pa.Array:
-    """Binary values as text, with U+FFFD for whatever is no UTF-8."""
+    """Binary values as text, with U+FFFD for bytes that are no UTF-8."""
     values = texts.to_pylist()
     decoded = [None if value is None else value.decode("utf-8", "replace") for value in values]
     return pa.array(decoded, pa.string())
@@ -194,7 +194,7 @@ def replaced(texts: pa.Array) -> pa.Array:
 def property_maps(
     data: bytes, starts: Positions, sizes: Positions, map_type: pa.DataType
 ) -> pa.Array:
-    """A map column; of a name that occurs twice the last pair is kept, at its place."""
+    """A map column; for a name that occurs twice the last pair is kept, in its position."""
     maps = []
     for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
         properties: dict[str, str] = {}
@@ -207,7 +207,7 @@ def property_maps(
 
 
 def _spans(view: Bytes, rows: Positions) -> Positions | None:
-    """Start and length of body, topic and properties; None when one of them is not there."""
+    """Start and length of body, topic and properties; None if a part is outside the buffer."""
     if not len(rows):
         return np.empty((SPAN_ROWS, 0), np.int64)
     end = len(view)
@@ -240,7 +240,7 @@ def _spans(view: Bytes, rows: Positions) -> Positions | None:
 
 
 def _host_extras(low_flags: Positions) -> tuple[Positions, Positions, Positions]:
-    """How much longer records are behind no host, one host and both."""
+    """Extra bytes of IPv6 hosts before a field: behind no host, one host and both."""
     born = np.where(low_flags & SYS_FLAG_BORN_HOST_V6, IPV6_HOST_EXTRA_BYTES, 0)
     store = np.where(low_flags & SYS_FLAG_STORE_HOST_V6, IPV6_HOST_EXTRA_BYTES, 0)
     return np.zeros_like(born), born, born + store
@@ -253,10 +253,10 @@ def _integers(view: Bytes, places: Positions, length: int) -> Positions:
 
 
 def _units(data: bytes, position: int) -> list[bytes] | None:
-    """The records of a batch's messages; None when the record is a message after all."""
+    """The records of a batch's messages; None if the record is a single message."""
     message = decode_record(data, position, check_body_crc=False)
     try:
-        # The flag alone does not make a batch: the client looks at the count as well.
+        # The flag alone does not make a batch: the client checks the count as well.
         if inner_batch_count(message.raw_properties) <= 1:
             return None
         return list(_unit_records(data, position, message))

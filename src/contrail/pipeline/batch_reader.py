@@ -1,4 +1,4 @@
-"""The batch side of the source: queues cut to slices on the driver, read to Arrow on executors."""
+"""Batch reads: the driver cuts queues into slices, executors read them into Arrow batches."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is there at the moment of planning."""
+    """Reads the messages that queues hold at the time of planning."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
@@ -68,12 +68,12 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, QueueSlice):
             return read_queue(self._settings, partition, self._plan)
-        # Spark makes a partition of its own where there is none.
+        # Without any partition Spark makes one of its own.
         return iter(())
 
 
 class FilteringBatchReader(BatchReader):
-    """Also takes filters: Spark refuses a reader that can while its own setting forbids it."""
+    """Also accepts pushed filters: Spark refuses such a reader while its setting forbids them."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         settings = self._settings
@@ -84,7 +84,7 @@ class FilteringBatchReader(BatchReader):
 
 
 class OfflineReader(DataSourceReader):
-    """Reads a store folder; whoever reads a cluster does not load what this needs."""
+    """Reads a store folder; reads of a cluster do not import its modules."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
@@ -127,7 +127,7 @@ def plan_batch(settings: SourceSettings, view: ClusterView, pushed: Pushed) -> l
     """The partitions of a batch.
 
     Raises:
-        DataLost: what was asked for is not there any more, and ``failOnDataLoss`` is true.
+        DataLost: wanted messages were removed, and ``failOnDataLoss`` is true.
         PipelineError: a broker does not answer, so that its rows would be missing.
     """
     ranges = all_ranges(settings, view)
@@ -155,7 +155,7 @@ def _narrowed(slices: list[Slice], view: ClusterView, pushed: Pushed) -> list[Sl
 
 
 def all_ranges(settings: SourceSettings, view: ClusterView) -> dict[QueueKey, Range]:
-    """Every queue that is read, and how far it reaches; raises when a broker does not tell."""
+    """The offset range of every queue that is read; raises if a broker does not answer."""
     keys = set(view.queues())
     for topic, queues in (settings.assigned or {}).items():
         keys |= {QueueKey(topic, *queue) for queue in queues}
@@ -174,10 +174,10 @@ def _require_all(asked: Collection[QueueKey], answered: Collection[QueueKey]) ->
 
 
 def check_filter(settings: SourceSettings, keys: Iterable[QueueKey]) -> None:
-    """Have one broker of each name look at ``sqlFilter``, before any task starts.
+    """Have one broker of each name check ``sqlFilter``, before any task starts.
 
     Raises:
-        OptionInvalid: a broker does not take the expression.
+        OptionInvalid: a broker refuses the expression.
     """
     if settings.sql_filter is None:
         return
@@ -195,7 +195,7 @@ def check_filter(settings: SourceSettings, keys: Iterable[QueueKey]) -> None:
             if error.code not in BUSY_CODES:
                 raise OptionInvalid(f"sqlFilter: {error}") from error
         except (CallFailed, ClientError) as error:
-            # One that cannot be reached now is asked again by the task that reads it.
+            # The task asks again if the broker cannot be reached now.
             log.info("sqlFilter is not checked at %s: %s", key.broker_name, error)
         finally:
             pulls.close()
@@ -204,7 +204,7 @@ def check_filter(settings: SourceSettings, keys: Iterable[QueueKey]) -> None:
 def starting_offsets(
     settings: SourceSettings, view: ClusterView, ranges: Mapping[QueueKey, Range]
 ) -> dict[QueueKey, int]:
-    """Where each queue is read first, as the options tell it."""
+    """The first queue offset of each queue, as the options say."""
     check_place(settings.starting, ranges)
     return start_of(
         settings.starting,
@@ -217,7 +217,7 @@ def starting_offsets(
 def offsets_of_times(
     view: ClusterView, place: Place, ranges: Mapping[QueueKey, Range]
 ) -> dict[QueueKey, int]:
-    """The offsets of the times that a place names; empty when it names none."""
+    """The queue offsets of the times in a place; empty if it has no times."""
     found: dict[QueueKey, int] = {}
     for timestamp_ms, keys in asked_times(place, list(ranges)).items():
         found.update(view.offsets_at(keys, timestamp_ms))
@@ -226,7 +226,7 @@ def offsets_of_times(
 
 
 def report_losses(settings: SourceSettings, losses: list[str]) -> None:
-    """Raises ``DataLost``, or logs what is gone when the query is to go on without it."""
+    """Raises ``DataLost``, or logs the losses if the query goes on without those messages."""
     if not losses:
         return
     text = "; ".join(losses[:5]) + (f"; and {len(losses) - 5} more" if len(losses) > 5 else "")

@@ -1,4 +1,4 @@
-"""Compressed bodies as they were sent, by what every executor has: zlib and pyarrow's codecs.
+"""Decompresses bodies with the libraries of every executor: zlib and pyarrow's codecs.
 
 RocketMQ's clients write LZ4 frames and zstandard streams, which are pyarrow's ``lz4`` and ``zstd``.
 """
@@ -10,7 +10,7 @@ import pyarrow as pa
 from contrail.client.compression import COMPRESSED_FLAG, Compression, decompress
 from contrail.errors import ClientError
 
-# The client's bound too: a frame has 16 MiB at most, and no broker stores more.
+# The client has the same bound: a frame has 16 MiB at most, and no broker stores more.
 BODY_BYTES_MAX = 64 << 20
 _READ_BYTES_FIRST = 64 << 10
 _READ_BYTES_MAX = 4 << 20
@@ -19,7 +19,7 @@ _CODECS = {Compression.LZ4.value: "lz4", Compression.ZSTD.value: "zstd"}
 
 
 def inflated_body(body: bytes, sys_flag: int) -> bytes:
-    """The body as it was sent; unchanged when the flags say it is not compressed.
+    """The body as its producer made it; unchanged if the flags say it is not compressed.
 
     Raises:
         ClientError: it cannot be read, or is longer than ``BODY_BYTES_MAX``.
@@ -43,7 +43,7 @@ def inflated_body(body: bytes, sys_flag: int) -> bytes:
 
 
 def _read(body: bytes, codec: str) -> list[bytes] | None:
-    """What the stream holds, in growing steps; None when that is too much."""
+    """The content of the stream, read in growing steps; None if it exceeds the bound."""
     parts: list[bytes] = []
     held, step = 0, min(max(_READ_BYTES_FIRST, 8 * len(body)), _READ_BYTES_MAX)
     with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:

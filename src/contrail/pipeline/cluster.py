@@ -1,4 +1,4 @@
-"""The driver's view of a cluster: which queues there are, how far they reach, who is away."""
+"""The driver's view of a cluster: its queues, their offset ranges, and brokers that are away."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ T = TypeVar("T")
 
 @lru_cache(maxsize=16)
 def client_settings(cluster: ClusterSettings) -> ClientSettings:
-    """A cluster as clients take it; the same object for the same settings, TLS context and all.
+    """A cluster's settings for clients; the same object, with its TLS context, for equal settings.
 
     Raises:
-        ConfigError: an address is none.
+        ConfigError: an address is invalid.
         OptionInvalid: the TLS files cannot be used.
     """
     try:
@@ -51,16 +51,16 @@ def client_settings(cluster: ClusterSettings) -> ClientSettings:
 
 
 class _Reaches(NamedTuple):
-    """What brokers said of a topic's queues, and when."""
+    """The offset ranges of a topic's queues as brokers answered, and when."""
 
     asked_ms: int
     reaches: Mapping[QueueKey, Range]
 
 
 class ClusterView:
-    """Asks a cluster for what planning needs. Opened when it is needed; ``close`` when done.
+    """Asks a cluster for the facts of planning. Connects on the first call; ``close`` when done.
 
-    Keeps nothing but caches. What is transient is tried again as ``fetchOffset.*`` say.
+    Keeps only caches. Transient failures are retried as the ``fetchOffset.*`` options say.
     """
 
     def __init__(self, settings: SourceSettings) -> None:
@@ -69,10 +69,10 @@ class ClusterView:
         self._process_id = os.getpid()
         self._reaches: dict[str, _Reaches] = {}
         self._seen: set[str] = set()
-        # Brokers whose queues were asked for and that did not answer the last time.
+        # Brokers that did not answer the last request for their queues.
         self.away: frozenset[str] = frozenset()
 
-    # Which queues.
+    # Queues.
 
     def queues(
         self,
@@ -80,15 +80,15 @@ class ClusterView:
         pattern: str | None = None,
         assigned: Mapping[str, Sequence[tuple[str, int]]] | None = None,
     ) -> list[QueueKey]:
-        """The queues of topics, of those a pattern matches whole, or the ones that are named.
+        """The queues of topics, of topics that match a pattern as a whole, or the named queues.
 
-        Without an argument those of the settings. A topic that was there and whose brokers are
-        all away is left out.
+        Without an argument, the queues of the settings. A topic that existed before and whose
+        brokers are all away is left out.
 
         Raises:
-            RouteMissing: a topic that was asked for by name does not exist.
-            OptionInvalid: a queue that was asked for by name does not exist.
-            ClientError: nobody could be asked.
+            RouteMissing: a named topic does not exist.
+            OptionInvalid: a named queue does not exist.
+            ClientError: no NameServer or broker answered.
         """
         if topics is None and pattern is None and assigned is None:
             chosen = self._settings
@@ -104,7 +104,7 @@ class ClusterView:
         known = {queue for topic in assigned for queue in self._queues_of(topic)}
         brokers = {(queue.topic, queue.broker_name) for queue in known}
         for queue in wanted:
-            # A broker that is not routed may be away; one that is has this queue or never had it.
+            # A broker without a route may be away; a routed broker has this queue or never had it.
             if queue not in known and (queue.topic, queue.broker_name) in brokers:
                 raise OptionInvalid(
                     f"assign: topic {queue.topic!r} has no queue "
@@ -115,7 +115,7 @@ class ClusterView:
     def _matching(self, pattern: str) -> list[QueueKey]:
         internal = self._settings.internal_topics
         topics = self._retried(lambda admin: admin.topics(internal=internal))
-        # Brokers let no client pull these; whoever wants them names them, or reads a store folder.
+        # Clients may not pull system topics; a read of these names them, or reads a store folder.
         closed = self._named_like_servers() if internal else frozenset()
         matching = [
             topic
@@ -127,8 +127,8 @@ class ClusterView:
             try:
                 found += self._found_queues(topic, missing_at_once=True)
             except RouteMissing:
-                # Deleted since it was listed, or its brokers are away.
-                _log.info("topic %s matches the pattern, but nobody has it now", topic)
+                # The topic was deleted since it was listed, or its brokers are away.
+                _log.info("topic %s matches the pattern, but no broker has it now", topic)
         return found
 
     def _named_like_servers(self) -> frozenset[str]:
@@ -145,21 +145,21 @@ class ClusterView:
             return []
 
     def _found_queues(self, topic: str, *, missing_at_once: bool) -> list[QueueKey]:
-        """There is no patience for a topic that was there, or that nobody named."""
+        """With ``missing_at_once`` a missing route is not asked for again."""
         queues = self._retried(lambda admin: admin.queues(topic), missing_at_once=missing_at_once)
         self._seen.add(topic)
         return queues
 
-    # How far they reach.
+    # Offset ranges.
 
     def ranges(self, keys: Iterable[QueueKey], *, age_ms_max: int = 0) -> dict[QueueKey, Range]:
-        """How far queues reach, with one question to each broker of a topic.
+        """The offset ranges of queues, with one request to each broker of a topic.
 
-        Answers up to ``age_ms_max`` old are good enough. Queues of a broker that does not answer
+        Answers up to ``age_ms_max`` old are used again. Queues of a broker that does not answer
         are left out, and the broker is in ``away`` then.
 
         Raises:
-            ClientError: nobody could be asked.
+            ClientError: no broker answered.
         """
         wanted = list(keys)
         found: dict[QueueKey, Range] = {}
@@ -199,9 +199,9 @@ class ClusterView:
         timestamp_ms: int,
         boundary: Literal["lower", "upper"] = "lower",
     ) -> dict[QueueKey, int]:
-        """For each queue the offset of the first message stored at or after a time.
+        """The queue offset of the first message stored at or after a time, for each queue.
 
-        A time after all messages leads to the end of the queue. Queues of a broker that does not
+        A time after all messages gives the end of the queue. Queues of a broker that does not
         answer are left out, and the broker is in ``away`` then.
         """
         found: dict[QueueKey, int] = {}
@@ -225,12 +225,12 @@ class ClusterView:
             self._retried(lambda admin: admin.search_offset(key, timestamp_ms, boundary=boundary)),
         )
 
-    # Telling.
+    # Publishing.
 
     def publish(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
-        """Write consumer offsets, for those who watch lag; what fails is logged, and no more.
+        """Commit consumer offsets for monitors of lag; a failure is only logged.
 
-        A group that a broker does not know is made there.
+        A group that a broker does not know is created there.
         """
         failed: defaultdict[str, list[str]] = defaultdict(list)
         for key, consumer_offset in offsets.items():
@@ -255,7 +255,7 @@ class ClusterView:
 
     def _opened(self) -> Admin:
         if self._process_id != os.getpid():
-            # A parent's connections are of no use here.
+            # Connections of the parent process cannot be used here.
             self._admin, self._process_id = None, os.getpid()
         if self._admin is None:
             settings = client_settings(self._settings.cluster)
@@ -264,7 +264,7 @@ class ClusterView:
         return self._admin
 
     def _retried(self, ask: Callable[[Admin], T], *, missing_at_once: bool = False) -> T:
-        """Ask again while what went wrong may pass."""
+        """Repeat a request after transient failures."""
         for _ in range(self._settings.fetch_retry_count):
             try:
                 return ask(self._opened())
@@ -276,7 +276,7 @@ class ClusterView:
         return ask(self._opened())
 
     def close(self) -> None:
-        """Leave the cluster; the next question opens it again."""
+        """Close the connections; the next request opens new ones."""
         admin, self._admin = self._admin, None
         if admin is not None and self._process_id == os.getpid():
             admin.close()

@@ -1,4 +1,4 @@
-"""The columns a message can be read as, and the plan of those that a query asks for.
+"""The columns of a message, and the plan of those that a query asks for.
 
 A schema is a projection: only its columns are decoded and sent to Spark. A string column of a
 name that is not in the table is the message property of that name.
@@ -31,7 +31,7 @@ from contrail.model.properties import KEYS, TAGS, UNIQ_KEY
 
 TIME_ZONE = "UTC"
 
-# In the order of the default schema; the second half is decoded on request only.
+# In the order of the default schema; the second half is decoded only if a query names it.
 MESSAGE_COLUMNS: Mapping[str, str] = MappingProxyType(
     {
         "topic": "string",
@@ -58,10 +58,10 @@ MESSAGE_COLUMNS: Mapping[str, str] = MappingProxyType(
 DEFAULT_COLUMNS = tuple(MESSAGE_COLUMNS)[:9]
 PROPERTIES_COLUMN = "properties"
 DECODE_ERROR_COLUMN = "decodeError"
-# What an archive holds of a message; files of all ages have these, so that they can be merged.
+# The columns of an archive; files of all versions have these, so that they can be merged.
 ARCHIVED_COLUMNS = tuple(name for name in MESSAGE_COLUMNS if name != DECODE_ERROR_COLUMN)
 
-# Spark's own parser of these words needs a session, and planning must not.
+# Spark's own parser of types needs a session, and planning must work without one.
 _TYPES: Mapping[str, DataType] = {
     "string": StringType(),
     "int": IntegerType(),
@@ -73,7 +73,7 @@ _TYPES: Mapping[str, DataType] = {
 
 
 class ColumnKind(Enum):
-    """How a column is made out of a record."""
+    """The way a column is made from a record."""
 
     NUMBER = "number"
     TIME = "time"
@@ -106,7 +106,7 @@ _PROPERTY_NAMES = {"keys": KEYS, "tags": TAGS, "msgId": UNIQ_KEY}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, how it is made, and the property it holds, if it holds one."""
+    """One column: its name, its kind, and its message property, if it holds one."""
 
     name: str
     kind: ColumnKind
@@ -132,7 +132,7 @@ class ColumnPlan:
 
 
 def default_schema(include_properties: bool) -> StructType:
-    """What a query without a schema of its own gets."""
+    """The schema of a query that names none."""
     names = [*DEFAULT_COLUMNS, PROPERTIES_COLUMN] if include_properties else DEFAULT_COLUMNS
     return schema_of(names)
 

@@ -1,10 +1,10 @@
 """The offline source: a store folder read without a broker.
 
-A folder may be live, stopped or copied, ours or RocketMQ's. A read is cut to slices of one of two
-kinds. Slices of the log are read from front to back in big pieces, and records that are not wanted
-are dropped; that is the way when most of the log is wanted. Slices of a queue follow its rows and
-read only what they lead to; that is the way to a small topic in a large log. Rows reach the disk
-after their messages, so the end of the log, which they may not cover, is always read as log.
+A folder may be of a running or stopped broker or a copy, Contrail's or RocketMQ's. A read is cut
+into slices of one of two kinds. Slices of the log are read from front to back in big pieces, and
+unwanted records are dropped: for reads of most of the log. Slices of a queue follow its rows and
+read only their records: for a small topic in a large log. Queue rows reach the disk after their
+records, so the end of the log, which may lack rows, is always read as log.
 
 Checksums of bodies are compared where a query reads bodies.
 """
@@ -36,7 +36,7 @@ def plan_offline(settings: SourceSettings) -> list[OfflineSlice]:
 
     Raises:
         OptionInvalid: the folder is no store, or has no such topic.
-        DataLost: what was asked for is not there any more, and ``failOnDataLoss`` is true.
+        DataLost: wanted messages were removed, and ``failOnDataLoss`` is true.
     """
     return OfflinePlan(settings).slices()
 
@@ -45,7 +45,7 @@ def read_offline(piece: OfflineSlice, plan: ColumnPlan) -> Iterator[pa.RecordBat
     """The rows of a slice; runs on an executor.
 
     Raises:
-        DataLost: bytes of the log are damaged or gone, and ``failOnDataLoss`` is true.
+        DataLost: bytes of the log are damaged or removed, and ``failOnDataLoss`` is true.
     """
     reading = _Reading(piece, checks_bodies=bool(plan.names(ColumnKind.BODY)))
     undecodable = Undecodable(refuses=piece.fail_on_decode_error, where=f"{piece.store_path}: ")
@@ -61,7 +61,7 @@ def read_offline(piece: OfflineSlice, plan: ColumnPlan) -> Iterator[pa.RecordBat
 
 
 class _Reading:
-    """One task's way through its slice."""
+    """One task's read of its slice."""
 
     def __init__(self, piece: OfflineSlice, *, checks_bodies: bool) -> None:
         self._piece = piece
@@ -70,7 +70,7 @@ class _Reading:
         self._files = LogFiles(piece.segments, self._losses, record_crc=piece.record_crc)
 
     def stretches(self) -> Iterator[Stretch]:
-        """Buffers and the wanted records in them, each worth a batch."""
+        """Buffers with the positions of wanted records, each large enough for a batch."""
         piece, queue = self._piece, self._piece.queue
         if queue is None:
             chunks = self._files.chunks(piece.physical_start, piece.physical_end)
@@ -92,7 +92,7 @@ class _Reading:
                 yield self._of_queue(chunk, queue)
 
     def _of_queue(self, chunk: Chunk, queue: QueueRows) -> Chunk:
-        """The records that are the queue's; a damaged row may lead to any other."""
+        """The records of this queue; a damaged row may point to a record of another queue."""
         seen = glance(chunk.data, chunk.rows, ["queueId", "storeSize"])
         is_ours = pc.equal(seen.topics, queue.topic).to_numpy(zero_copy_only=False)
         is_ours &= seen.numbers["queueId"] == queue.queue_id
@@ -103,11 +103,11 @@ class _Reading:
         return chunk.only(is_ours)
 
     def _wanted(self, chunk: Chunk) -> Stretch:
-        """The chosen records of a chunk, with inner batches expanded."""
+        """The wanted records of a chunk, with inner batches expanded."""
         choice, data = self._piece.choice, chunk.data
         seen = glance(data, chunk.rows, choice.fields)
         if seen.flags & SYS_FLAG_NEED_UNWRAP:
-            # A batch is cut by the offsets of its messages, so it is opened first.
+            # A batch is cut by the queue offsets of its messages, so it is opened first.
             data, rows = unwrapped(data, self._files.with_whole_bodies(chunk).rows)
             rows = rows[choice.masked(glance(data, rows, choice.fields))]
         else:

@@ -1,9 +1,9 @@
-"""Which records of a folder a read is about: by topic, queue, queue offset, store time and tag."""
+"""Chooses the records of a read: by topic, queue, queue offset, store time and tag."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -29,14 +29,14 @@ _TAGS_PLAN = plan_columns(schema_of(["tags"]))
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """What of a queue is wanted; ends are exclusive.
+    """The wanted part of a queue; ends are exclusive.
 
-    Records below ``physical_start`` are those of a topic that was deleted since: they have the same
-    topic, queue and offsets as those of the topic that there is now.
+    Records below ``physical_start`` belong to a deleted topic of the same name: their queues and
+    queue offsets may equal those of the present topic.
     """
 
     physical_start: int = 0
-    # Below zero: wherever the queue begins.
+    # Below zero: from the beginning of the queue.
     queue_offset_start: int = -1
     queue_offset_end: int = FOREVER
     begin_ms: int = -FOREVER
@@ -44,11 +44,11 @@ class QueueBounds:
 
     @property
     def names_start(self) -> bool:
-        """Whether a first offset was asked for, rather than whatever is there."""
+        """Whether the options name a first queue offset."""
         return self.queue_offset_start >= 0
 
     def hold(self, found: dict[str, Positions], rows: Rows) -> Mask:
-        """Which of the rows, by their numbers, are wanted."""
+        """A mask of the wanted rows, by the numbers of their records."""
         queue_offsets, stored_ms = found["queueOffset"][rows], found["storeTimestamp"][rows]
         kept = found["physicalOffset"][rows] >= self.physical_start
         kept &= (queue_offsets >= self.queue_offset_start) & (queue_offsets < self.queue_offset_end)
@@ -58,7 +58,7 @@ class QueueBounds:
 
 @dataclass(frozen=True)
 class Choice:
-    """The records a read is about. Without topics, a pattern or queues it is the whole log."""
+    """The records of a read. Without topics, a pattern or queues it is the whole log."""
 
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
@@ -66,7 +66,7 @@ class Choice:
     internal_topics: bool = False
     tags: frozenset[str] = frozenset()
     bounds: Mapping[QueueName, QueueBounds] = field(default_factory=dict)
-    # Of a queue that has no bounds of its own.
+    # The bounds of queues without bounds of their own.
     other_bounds: QueueBounds = QueueBounds()
 
     @property
@@ -74,16 +74,10 @@ class Choice:
         return not self.topics and self.pattern is None and self.queues is None
 
     def takes_topic(self, topic: str) -> bool:
-        """A topic that is named is taken in any case; the system's own ones only on request."""
+        """Whether a topic is read: system topics only if the options name them."""
         if self.queues is not None:
             return any(topic == name for name, _ in self.queues)
-        if topic in self.topics:
-            return True
-        if is_system_topic(topic) and not self.internal_topics:
-            return False
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
-        return self.is_everything
+        return is_topic_read(topic, self.topics, self.pattern, internal=self.internal_topics)
 
     def takes_queue(self, topic: str, queue_id: int) -> bool:
         return self.takes_topic(topic) and (self.queues is None or (topic, queue_id) in self.queues)
@@ -98,7 +92,7 @@ class Choice:
         return ["sysFlag"] if unbounded else _FIELDS
 
     def masked(self, seen: Glance) -> Mask:
-        """Which of the records are wanted, but for their tags."""
+        """A mask of the wanted records; tags are not compared here."""
         coded = seen.topics.dictionary_encode()
         codes = coded.indices.to_numpy()
         kept = np.ones(len(codes), np.bool_)
@@ -110,7 +104,7 @@ class Choice:
         return kept
 
     def tagged(self, data: bytes, rows: Positions) -> Positions:
-        """Those of the records that have one of the tags; all without tags to ask for."""
+        """The records that have one of the wanted tags; all records if no tag is named."""
         if not self.tags or not len(rows):
             return rows
         tags = decode(data, rows, _TAGS_PLAN, broker_name="").column(0)
@@ -131,8 +125,24 @@ class Choice:
         return kept
 
 
+def is_topic_read(
+    topic: str, topics: Collection[str], pattern: str | None, *, internal: bool
+) -> bool:
+    """Whether a read of a store folder includes a topic: by name, by pattern, or all topics.
+
+    System topics are read only if they are named or ``internal`` is set.
+    """
+    if topic in topics:
+        return True
+    if is_system_topic(topic) and not internal:
+        return False
+    if pattern is not None:
+        return re.fullmatch(pattern, topic) is not None
+    return not topics
+
+
 def _are_no_halves(sys_flags: Positions) -> Mask:
-    """No open and rolled back halves of transactions, which no queue ever shows."""
+    """Leaves out prepared and rolled back half messages, which no queue shows."""
     kinds = sys_flags & TRANSACTION_MASK
     are_messages: Mask = (kinds != TRANSACTION_PREPARED) & (kinds != TRANSACTION_ROLLBACK)
     return are_messages

@@ -1,8 +1,8 @@
-"""Reads of a log's files for a task: big ones, of verified records, past whatever is damaged.
+"""Reads segments for a task, in big reads of verified records that skip damaged bytes.
 
-Nothing is mapped: a file that shrinks or fails while it is read is then an answer and not a
-signal. A task is planned below the end of the log, so whatever is no record is damage or was
-removed since, and ``Losses`` decides whether that ends the query.
+No file is mapped: a file that shrinks or fails during a read then gives an error and not a
+signal. A task is planned below the end of the log, so bytes that are no record are damaged or
+were removed since, and ``Losses`` decides whether that ends the query.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from contrail.pipeline.arrow import (
 from contrail.store.reader import StoreReader
 
 READ_BYTES = 8 << 20
-# Fewer bytes than this between two records are cheaper read than skipped.
+# Gaps between two records below this many bytes are read, which is cheaper than a second read.
 _GAP_BYTES = 16 << 10
-# No record is larger: a size above it is damage, not a reason to read half a segment.
+# No record is larger: a size above it is damage, and not read.
 _RECORD_BYTES_SANE = 256 << 20
 _LOG = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Segment(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Records at ``rows`` of ``data``, and where in the log each of them is."""
+    """Records at ``rows`` of ``data``, and the physical offset of each."""
 
     data: bytes
     rows: Positions
@@ -60,13 +60,13 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What happens when bytes of the log are gone or damaged."""
+    """Decides whether removed or damaged bytes of the log end the query."""
 
     store_path: str
     fail_on_data_loss: bool
 
     def note(self, physical_start: int, physical_end: int, why: str) -> None:
-        """Raises ``DataLost``, or logs it when the query is to go on without them."""
+        """Raises ``DataLost``, or logs the loss if the query goes on without these bytes."""
         self.note_text(f"bytes {physical_start} to {physical_end} of the log cannot be read: {why}")
 
     def note_text(self, problem: str) -> None:
@@ -87,7 +87,7 @@ class LogFiles:
         self._record_crc = record_crc
 
     def chunks(self, physical_start: int, physical_end: int) -> Iterator[Chunk]:
-        """All whole records between two places where records start, in log order."""
+        """All whole records between two record starts, in log order."""
         position = physical_start
         for segment in self._segments:
             if segment.end <= position or position >= physical_end:
@@ -103,7 +103,7 @@ class LogFiles:
             self._losses.note(position, physical_end, "no segment file holds them")
 
     def pieces(self, places: Positions, sizes: Positions) -> Iterator[Chunk]:
-        """The records at these rising places, each time as many as are worth a batch."""
+        """The records at these rising physical offsets, in chunks large enough for a batch."""
         self._note_outside(places, sizes)
         gathered = _Gathered()
         for segment in self._segments:
@@ -123,7 +123,7 @@ class LogFiles:
             yield self._sound(*gathered.taken())
 
     def _note_outside(self, places: Positions, sizes: Positions) -> None:
-        """Rows that lead to where no file is."""
+        """Note rows that point outside all segments."""
         is_held = np.zeros(len(places), np.bool_)
         for segment in self._segments:
             is_held |= (places >= segment.start) & (places < segment.end)
@@ -132,7 +132,7 @@ class LogFiles:
             self._losses.note(start, start + int(sizes[index]), "no segment file holds them")
 
     def with_whole_bodies(self, chunk: Chunk) -> Chunk:
-        """The records whose bodies match their checksums; the others are lost."""
+        """The records whose bodies match their checksums; the others count as lost."""
         while True:
             bad_row = first_bad_body(chunk.data, chunk.rows)
             if bad_row < 0:
@@ -179,12 +179,12 @@ class LogFiles:
             ):
                 wanted = max(size, READ_BYTES)
                 continue
-            # What was being written a moment ago is read when it is looked at once more.
+            # A second read finds a record that was being written during the first.
             position = self._resume(position, end, may_be_whole=position != resumed_at)
             resumed_at = position
 
     def _resume(self, position: int, end: int, *, may_be_whole: bool) -> int:
-        """Where the log can be read again; the store's own reader knows how to find that."""
+        """The physical offset of the next readable record, found by the store's own reader."""
         reader = StoreReader.open(Path(self._losses.store_path))
         chunks = reader.scan(physical_start=position, physical_end=end)
         found = next((chunk.base + chunk.start for chunk in chunks), end)
@@ -196,7 +196,7 @@ class LogFiles:
         return found
 
     def _with_record_crc(self, chunk: Chunk) -> Chunk:
-        """Stores that write a checksum of the whole record vouch for its numbers as well."""
+        """Drops records whose checksum of the whole record is wrong, in stores that write one."""
         if not self._record_crc:
             return chunk
         limit = len(chunk.data)
@@ -210,7 +210,7 @@ class LogFiles:
         return chunk.only(kept)
 
     def _sound(self, chunk: Chunk, sizes: Positions) -> Chunk:
-        """The records that queue rows led to, without those that are not there."""
+        """The whole records that queue rows point to."""
         nothing = np.empty(0, np.int64).data
         while True:
             rows = np.ascontiguousarray(chunk.rows)
@@ -229,7 +229,7 @@ class LogFiles:
 
 
 class _Gathered:
-    """Reads that are joined until they are worth a batch."""
+    """Reads that are joined until they are large enough for a batch."""
 
     def __init__(self) -> None:
         self._clear()
@@ -255,7 +255,7 @@ class _Gathered:
         return self._byte_count >= READ_BYTES or self.row_count >= BATCH_ROWS_MAX
 
     def taken(self) -> tuple[Chunk, Positions]:
-        """All records so far and their sizes; what follows starts anew."""
+        """All gathered records and their sizes; empties the gathering."""
         places, rows = np.concatenate(self._places), np.concatenate(self._rows)
         chunk, sizes = Chunk(b"".join(self._parts), rows, places), np.concatenate(self._sizes)
         self._clear()
@@ -263,7 +263,7 @@ class _Gathered:
 
 
 def _groups(places: Positions, ends: Positions) -> Iterator[tuple[int, int]]:
-    """Runs of records that one read fetches: close together and not too long."""
+    """Runs of records for one read each: close together and not too long."""
     jumps = np.flatnonzero(places[1:] - ends[:-1] > _GAP_BYTES) + 1
     for low, high in zip([0, *jumps.tolist()], [*jumps.tolist(), len(places)], strict=True):
         while low < high:
@@ -275,7 +275,7 @@ def _groups(places: Positions, ends: Positions) -> Iterator[tuple[int, int]]:
 
 
 def _pread(fd: int, byte_count: int, position: int) -> bytes:
-    """Bytes of a file; none where it cannot be read."""
+    """Bytes of a file; empty if it cannot be read."""
     try:
         return os.pread(fd, byte_count, position)
     except OSError:

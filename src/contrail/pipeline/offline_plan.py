@@ -1,4 +1,4 @@
-"""How a read of a store folder is cut into slices; runs on the driver."""
+"""Cuts a read of a store folder into slices; runs on the driver."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from contrail.pipeline.options import Place, PlaceKind, SourceSettings
 from contrail.store.reader import StoreReader
 
 SLICE_BYTES = 128 << 20
-# Above this part of the log that a query wants, all of it is read.
+# A query that wants more than this part of the log reads the whole log.
 _DENSE_PART = 0.2
 _SAMPLE_COUNT = 32
 
 
 class WantedQueue(NamedTuple):
-    """The rows of a queue that are read, the size of its records, and where they lead first."""
+    """The wanted rows of a queue, the bytes of its records, and the first physical offset."""
 
     rows: QueueRows
     record_bytes: int
@@ -41,7 +41,7 @@ class WantedQueue(NamedTuple):
 
 
 class OfflinePlan:
-    """One folder and what is asked of it."""
+    """One store folder and the options of its read."""
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -54,7 +54,7 @@ class OfflinePlan:
         self._choice = self._bounded(_choice(settings))
 
     def slices(self) -> list[OfflineSlice]:
-        """Slices that cover what is asked for, in the order of the log or of the queues."""
+        """Slices that cover all wanted records, in the order of the log or of the queues."""
         if not self._segments:
             return []
         queues = list(self._wanted_queues())
@@ -63,10 +63,10 @@ class OfflinePlan:
             return self._log_slices(self._log_start(queues), queues)
         return [*self._queue_slices(queues), *self._log_slices(self._reader.derived_end, [])]
 
-    # What is asked for.
+    # The wanted records.
 
     def _bounded(self, choice: Choice) -> Choice:
-        """The choice with what the options and the folder say about each queue."""
+        """The choice with the bounds of each queue, from the options and the folder."""
         reader = self._reader
         everywhere, bounds = _asked_bounds(self._settings.starting, self._settings.ending)
         if choice.is_everything:
@@ -81,7 +81,7 @@ class OfflinePlan:
             asked = bounds.get(name, everywhere)
             bounds[name] = replace(asked, physical_start=max(start, dead.get(topic, 0)))
             self._require_start(name, asked, queue.queue_offsets(live[0])[0] if live else 0)
-        # Where there are no rows at all the log is all that there is to go by.
+        # Without any rows only the log tells the offsets.
         other = replace(everywhere, physical_start=reader.derived_end if reader.queues else 0)
         return replace(choice, bounds=bounds, other_bounds=other)
 
@@ -103,7 +103,7 @@ class OfflinePlan:
             )
 
     def _wanted_queues(self) -> Iterator[WantedQueue]:
-        """The rows that lead to records below the place from which on the log itself is read."""
+        """The rows of records below the physical offset from which on the log itself is read."""
         for topic, queue_id in sorted(self._reader.queues):
             name = topic.decode("utf-8", "replace")
             if self._choice.takes_queue(name, queue_id):
@@ -138,7 +138,7 @@ class OfflinePlan:
         )
         return WantedQueue(rows, sum(sizes) // len(sizes), physical_start)
 
-    # Which way, and into how many.
+    # The kind and number of slices.
 
     def _reads_the_log(self, queues: list[WantedQueue]) -> bool:
         if self._settings.physical_order or self._choice.is_everything or not queues:
@@ -174,13 +174,13 @@ class OfflinePlan:
                 yield self._queue_slice(replace(queue.rows, row_start=low, row_stop=high))
 
     def _count(self, byte_count: int, record_count: int) -> int:
-        """How many slices so much is worth; records of a log are estimated."""
+        """The number of slices for these bytes and records; records of a log are estimated."""
         most = self._settings.max_records_per_partition
         by_records = -(-record_count // most) if most else 1
         return max(by_records, -(-byte_count // SLICE_BYTES), 1)
 
     def _record_start(self, physical_offset: int) -> int:
-        """The next place where a record surely starts: as a row says, or where a segment does."""
+        """The next sure start of a record: the target of a row, or the start of a segment."""
         starts = [file.start for file in self._segments if file.start >= physical_offset]
         found = starts[0] if starts else self._reader.physical_end
         number = bisect_left(self._sample_rows, physical_offset, key=self._sample_place)
@@ -190,7 +190,7 @@ class OfflinePlan:
 
     @cached_property
     def _sample_key(self) -> tuple[bytes, int] | None:
-        """The queue with the most rows, whose records are therefore closest together."""
+        """The queue with the most rows: its records are closest together."""
         rows = {key: len(self._rows_of(key)) for key in self._reader.queues}
         return max(rows, key=rows.__getitem__) if rows else None
 
@@ -257,7 +257,7 @@ def _choice(settings: SourceSettings) -> Choice:
 def _asked_bounds(
     starting: Place, ending: Place
 ) -> tuple[QueueBounds, dict[QueueName, QueueBounds]]:
-    """What the options ask of every queue, and of those they name."""
+    """The bounds from the options: for every queue, and for named queues."""
     everywhere = QueueBounds()
     if starting.kind is PlaceKind.TIMESTAMP:
         everywhere = replace(everywhere, begin_ms=starting.timestamp_ms)
@@ -271,13 +271,13 @@ def _asked_bounds(
         name = time_name if place.kind is PlaceKind.TIMESTAMPS else offset_name
         for (topic, _, queue_id), number in place.by_queue.items():
             asked = bounds.get((topic, queue_id), everywhere)
-            # Below zero stand the first and the next offset, which is where queues begin and end.
+            # Numbers below zero mean the first and the next offset: the queue's own bounds.
             bounds[topic, queue_id] = replace(asked, **{name: number}) if number >= 0 else asked
     return everywhere, bounds
 
 
 def _broker_name(settings: SourceSettings) -> str:
-    """What the options call the broker: a folder does not say whose it is.
+    """The broker's name in the options: a store folder does not hold it.
 
     Raises:
         OptionInvalid: they name two brokers.

@@ -1,4 +1,4 @@
-"""What a task reads of a store folder: a slice, and the rows of a queue that it may follow."""
+"""The slice of a store folder that a task reads, and the queue rows that it may follow."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from contrail.pipeline.offline_choice import Choice
 from contrail.pipeline.offline_files import Segment
 
 _ROWS_A_READ = 32_768
-# Rows of ordinary queues and of queues of batches; only the first two fields are of interest.
+# Rows of ordinary queues and of batch queues; only the first two fields are used.
 _ROW = np.dtype([("place", ">i8"), ("size", ">i4"), ("rest", "V8")])
 _BATCH_ROW = np.dtype([("place", ">i8"), ("size", ">i4"), ("rest", "V34")])
-# The size in a row that stands for what retention removed.
+# The size in a row whose record retention removed.
 _SPENT_SIZE = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRows:
-    """A queue and the numbers of the rows that are read; the file's place is row by row bytes."""
+    """A queue and the numbers of its wanted rows; a row's position is its number by row bytes."""
 
     topic: str
     queue_id: int
@@ -35,7 +35,7 @@ class QueueRows:
     row_stop: int
 
     def places(self) -> Iterator[tuple[Positions, Positions, int]]:
-        """Physical offsets, rising, and sizes, some thousand at a time; and how many are gone."""
+        """Rising physical offsets and sizes, some thousand a time; how many rows are removed."""
         kind = _BATCH_ROW if self.is_batch else _ROW
         for first in range(self.row_start, self.row_stop, _ROWS_A_READ):
             stop = min(first + _ROWS_A_READ, self.row_stop)
@@ -43,7 +43,7 @@ class QueueRows:
             places, sizes = rows["place"].astype(np.int64), rows["size"].astype(np.int64)
             is_there = (sizes > 0) & (sizes < _SPENT_SIZE) & (places >= 0)
             places, sizes = places[is_there], sizes[is_there]
-            # Only a damaged row does not rise; where it leads is checked there.
+            # Only a damaged row breaks the order; its target is checked when it is read.
             order = np.argsort(places, kind="stable")
             yield places[order], sizes[order], stop - first - len(places)
 
@@ -60,7 +60,7 @@ class QueueRows:
 
 @dataclass
 class OfflineSlice(InputPartition):
-    """What one task reads: a stretch of the log, or the records that rows of a queue lead to."""
+    """The work of one task: a stretch of the log, or the records of some rows of a queue."""
 
     store_path: str
     choice: Choice
@@ -79,7 +79,7 @@ class OfflineSlice(InputPartition):
 
 
 def _bytes_of(path: Path, position: int, byte_count: int) -> bytes:
-    """Bytes of a file; zeros, which are no rows, where there are none."""
+    """Bytes of a file; zeros, which are no rows, for missing bytes."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Places in queues as plain numbers: Spark's offset JSON, and the rules by which a stream moves.
+"""Queue offsets as plain numbers: Spark's offset JSON, and the rules by which a stream moves.
 
 An offset of a stream is ``{"orders": {"broker-a:0": 1200, "broker-b:0": 990}}``. Queue ids repeat
-per broker, so a queue's key names its broker. Nothing here asks a broker: the ranges of the queues
+per broker, so a queue's key names its broker. This module asks no broker: the ranges of the queues
 are arguments.
 """
 
@@ -29,12 +29,12 @@ class Slice(NamedTuple):
 
 
 def queue_name(key: QueueKey) -> str:
-    """A queue as messages name it."""
+    """A queue's name in error texts."""
     return f"{key.topic} {key.broker_name}:{key.queue_id}"
 
 
 def to_json(offsets: Mapping[QueueKey, int]) -> OffsetJson:
-    """Offsets as Spark keeps them; equal offsets are equal text."""
+    """Offsets as Spark keeps them; equal offsets give equal text."""
     found: OffsetJson = {}
     for key in sorted(offsets):
         found.setdefault(key.topic, {})[f"{key.broker_name}:{key.queue_id}"] = offsets[key]
@@ -50,7 +50,7 @@ def from_json(value: Mapping[str, Mapping[str, int]]) -> dict[QueueKey, int]:
     }
 
 
-# Where a read begins or ends.
+# The beginning and end of a read.
 
 
 def asked_times(place: Place, keys: Collection[QueueKey]) -> dict[int, list[QueueKey]]:
@@ -86,8 +86,8 @@ def start_of(
     """The queue offset at which each queue is read first.
 
     Raises:
-        OptionInvalid: a queue has no message as new as was asked for, and that is no reason to
-            begin at its end.
+        OptionInvalid: a queue has no message as new as the given time, and the options do not
+            say to begin at its end then.
     """
     starts = {key: _at(place, key, ranges[key], at_times) for key in ranges}
     too_new = sorted(key for key in at_times if starts[key] >= ranges[key][1])
@@ -118,17 +118,17 @@ def _at(place: Place, key: QueueKey, ends: Range, at_times: Mapping[QueueKey, in
     return queue_offset_min if asked == EARLIEST_OFFSET else queue_offset_max
 
 
-# How a stream moves.
+# The moves of a stream.
 
 
 def reachable(
     start: Mapping[QueueKey, int], ranges: Mapping[QueueKey, Range]
 ) -> tuple[dict[QueueKey, int], list[str]]:
-    """How far a stream at ``start`` could read now, and what contradicts that.
+    """The offsets up to which a stream at ``start`` can read now, and the contradictions.
 
-    A queue that nobody tells about (its broker is away) stays where it is. A new one is entered at
-    its smallest offset first, with nothing read: only what is in ``start`` is replayed exactly. A
-    queue that ends before ``start`` is another one than it was: it is told, and its end is taken.
+    A queue without a range (its broker is away) keeps its offset. A new queue is first entered at
+    its smallest offset, with nothing read: only queues in ``start`` are replayed exactly. A queue
+    that ends before ``start`` was made anew: it is reported, and the stream goes to its end.
     """
     ends = dict(start)
     losses = []
@@ -166,13 +166,13 @@ def share_by_lag(
 
 
 def _turn(keys: list[QueueKey], count: int, moved: int) -> list[QueueKey]:
-    """``count`` of the queues; ``moved`` grows by as many each time, so the turns go round."""
+    """``count`` of the queues; ``moved`` grows by as many each time, so all queues get a turn."""
     first = moved % len(keys)
     return (keys[first:] + keys[:first])[:count]
 
 
 def _largest_remainder(lags: Mapping[QueueKey, int], count: int) -> dict[QueueKey, int]:
-    """``count`` by lag: rounded down, what is left to the largest remainders; at least one each."""
+    """Share ``count`` by lag: rounded down, the rest by largest remainders; at least one each."""
     total = sum(lags.values())
     shares = {key: count * lag // total for key, lag in lags.items()}
     by_remainder = sorted(lags, key=lambda key: (-(count * lags[key] % total), key))
@@ -185,7 +185,7 @@ def _largest_remainder(lags: Mapping[QueueKey, int], count: int) -> dict[QueueKe
 
 
 def count_between(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> int:
-    """How many offsets lie between two places."""
+    """How many queue offsets lie between two offsets of a stream."""
     return sum(max(0, end[key] - start.get(key, end[key])) for key in end)
 
 
@@ -194,9 +194,9 @@ def ranges_to_read(
     end: Mapping[QueueKey, int],
     ranges: Mapping[QueueKey, Range],
 ) -> tuple[list[Slice], list[str]]:
-    """What is read between two places, cut to what is still there, and what is gone of it.
+    """The slices between two offsets of a stream, without removed messages, and the losses.
 
-    A queue without a range is not cut: its broker is away, and whoever reads it finds out.
+    A queue without a range is not cut: its broker is away, and the task that reads it fails.
     """
     slices, losses = [], []
     for key in sorted(end):
@@ -223,10 +223,10 @@ def require_order(
     start: Mapping[QueueKey, int],
     end: Mapping[QueueKey, int],
 ) -> None:
-    """Raises ``OptionInvalid`` when a queue would end before the place where it begins.
+    """Raises ``OptionInvalid`` if the read of a queue would end before it begins.
 
-    A queue that begins with what is left of it, or ends where it ends, contradicts nothing: what
-    is missing there is lost, which is told by another error.
+    A read that begins at the oldest message left, or ends at the queue's end, is no
+    contradiction: messages that are missing there are lost, which is another error.
     """
     for key in sorted(end):
         is_open = (
@@ -251,7 +251,7 @@ def lag_by_queue(
 
 
 def _named(keys: Iterable[QueueKey]) -> str:
-    """Some of the queues, for a message."""
+    """The names of some of the queues, for an error text."""
     names = [queue_name(key) for key in keys]
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more

@@ -1,7 +1,7 @@
-"""The options of ``format("rocketmq")``: what there is, what each means, which exclude each other.
+"""The options of ``format("rocketmq")``: their names, meanings and contradictions.
 
-Spark hands options over with lower-cased names, so names are matched without regard to case. The
-settings made from them are plain values: they travel to executors.
+Spark passes options with lower-cased names, so names are matched without regard to case. The
+settings made from them are plain values that Spark sends to executors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contrail.model.duration import duration_ms
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
 
-# name -> default as text; "" where there is none.
+# name -> default as text; "" for no default.
 CLUSTER_OPTIONS: Mapping[str, str] = {
     "namesrvAddr": "",
     "tls.enable": "false",
@@ -76,10 +76,10 @@ SINK_OPTIONS: Mapping[str, str] = {
     "sinkId": "",
     "writeId": "",
 }
-# Other spellings that are taken as they are.
+# Other accepted spellings.
 ALIASES: Mapping[str, str] = {"includeHeaders": "includeProperties"}
 
-# What users of other connectors write, and what it is called here; the first that fits.
+# Names of other connectors' options, and their names here; the first match counts.
 _OTHER_NAMES = {
     "kafka.bootstrap.servers": ("namesrvAddr",),
     "kafka.group.id": ("consumerGroup", "producerGroup"),
@@ -117,7 +117,7 @@ _BROKER_ONLY = ("sqlFilter", "pushdown", "pullTimeoutMs")
 
 
 class PlaceKind(StrEnum):
-    """How a place in every queue is told."""
+    """The way in which the options give a place in every queue."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -134,13 +134,13 @@ class Place:
     timestamp_ms: int = 0
     # (topic, broker name, queue id) -> a queue offset, -1, -2, or a time in milliseconds.
     by_queue: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
-    # The option it came from, for messages about it.
+    # The option that gave it, for error texts.
     option: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """How a cluster is reached."""
+    """The address, timeouts and TLS of a cluster."""
 
     namesrv_addr: str
     tls_enable: bool = False
@@ -151,7 +151,7 @@ class ClusterSettings:
     tls_key_password: str | None = field(default=None, repr=False)
 
     def tls(self) -> bool | ssl.SSLContext:
-        """What the clients take as ``tls=``; made where it is used, since it cannot travel."""
+        """The ``tls=`` argument of clients; made in each process, since it cannot be pickled."""
         if not self.tls_enable:
             return False
         context = ssl.create_default_context(cafile=self.tls_trust_cert_path)
@@ -165,7 +165,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """What is read, from where to where, and how."""
+    """The settings of a read: topics or queues, first and last offsets, filters, limits."""
 
     cluster: ClusterSettings
     streaming: bool
@@ -201,10 +201,10 @@ class SourceSettings:
 
     @property
     def group(self) -> str | None:
-        """The group whose offsets tell others how far a stream is; None when nobody is told.
+        """The group whose consumer offsets show a stream's progress; None if it is not published.
 
-        Made from a prefix it is the same for every run with these topics, so that restarts leave no
-        trail of groups behind.
+        A group made from a prefix is the same for every run with these topics, so that restarts do
+        not make more groups.
         """
         if self.consumer_group is not None or self.group_id_prefix is None:
             return self.consumer_group
@@ -213,7 +213,7 @@ class SourceSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool) -> Self:
-        """Settings from what a user wrote.
+        """Settings from the options of a user.
 
         Raises:
             OptionInvalid: an option is unknown, malformed or contradicts another.
@@ -263,7 +263,7 @@ class SourceSettings:
 
 
 class Idempotence(StrEnum):
-    """What the sink promises about repeats."""
+    """The sink's guarantee about repeated rows."""
 
     NONE = "none"
     DEDUPE = "dedupe"
@@ -272,14 +272,14 @@ class Idempotence(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """Where rows are written, and what is promised about repeats."""
+    """The settings of a write: its cluster and topic, and its guarantee about repeated rows."""
 
     cluster: ClusterSettings
     topic: str | None = None
     producer_group: str = SINK_OPTIONS["producerGroup"]
     send_timeout_ms: int = 10_000
     send_batch_bytes: int = 1 << 20
-    # None: the user left it to the sink, which chooses by what the cluster offers.
+    # None: the sink chooses by the abilities of the cluster's brokers.
     idempotence: Idempotence | None = None
     dedupe_by_keys: bool = False
     sink_id: str | None = None
@@ -288,7 +288,7 @@ class SinkSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
-        """Settings from what a user wrote.
+        """Settings from the options of a user.
 
         Raises:
             OptionInvalid: an option is unknown, malformed or contradicts another.
@@ -311,13 +311,13 @@ class SinkSettings:
 
 
 def wants_properties(options: Mapping[str, str]) -> bool:
-    """Whether the default schema has the property map; refuses options that there are not."""
+    """Whether the default schema has the property map; refuses unknown options."""
     table = {**CLUSTER_OPTIONS, **SOURCE_OPTIONS}
     return _Given(options, table, other=SINK_OPTIONS).flag("includeProperties")
 
 
 class _Given:
-    """The options as given, under the names of the table."""
+    """The given options, under the names of the table."""
 
     def __init__(
         self, options: Mapping[str, str], table: Mapping[str, str], *, other: Mapping[str, str]
@@ -340,7 +340,7 @@ class _Given:
         )
 
     def has(self, name: str) -> bool:
-        """Whether it is there and asks for something: what is the default anyway harms nobody."""
+        """Whether an option is given with another value than its default."""
         return name in self._table and self.text(name) != (self._table[name] or None)
 
     def text(self, name: str) -> str | None:
@@ -397,7 +397,7 @@ class _Given:
 
 
 def _require_known(key: str, lowered: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:
-    """Raises for an option that is not one here, with the one that was meant."""
+    """Raises for an unknown option, and suggests the one that was probably meant."""
     plain = key.lower()
     if plain in _SPARK_OPTIONS:
         return
@@ -508,7 +508,7 @@ def parse_queue(option: str, text: object) -> tuple[str, int]:
     """``"broker-a:3"`` as a broker's name and a queue's id.
 
     Raises:
-        OptionInvalid: it is none.
+        OptionInvalid: the text has another form.
     """
     broker_name, _, queue_id = str(text).rpartition(":")
     if not broker_name or not queue_id.isdecimal():
@@ -548,7 +548,7 @@ def _ending(given: _Given) -> Place:
 
 
 def _check_order(starting: Place, ending: Place) -> None:
-    """Refuse an end before its start where the options alone say so; others are found later."""
+    """Refuse an end before its start if the options alone show it; other cases are found later."""
     if starting.kind is ending.kind is PlaceKind.TIMESTAMP:
         if ending.timestamp_ms < starting.timestamp_ms:
             raise OptionInvalid(
@@ -574,7 +574,7 @@ def _names(place: Place, kind: PlaceKind, mark: int) -> bool:
 
 
 def _place(given: _Given, side: str, default: PlaceKind) -> Place:
-    """A time for all comes first, then times by queue, then offsets: as in Kafka's connector."""
+    """A time for all queues wins, then times by queue, then offsets: as in Kafka's connector."""
     timestamp = given.number(f"{side}Timestamp", least=0)
     if timestamp is not None:
         return Place(PlaceKind.TIMESTAMP, timestamp_ms=timestamp, option=f"{side}Timestamp")

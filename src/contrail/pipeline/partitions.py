@@ -1,4 +1,4 @@
-"""Spark's partitions: slices of queues, as many as were asked for."""
+"""Spark's partitions: slices of queues, as many as the options ask for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contrail.pipeline.offsets import Slice
 
 
 class QueueSlice(InputPartition):
-    """What one task reads: ``[queue_offset_start, queue_offset_end)`` of one queue."""
+    """The work of one task: ``[queue_offset_start, queue_offset_end)`` of one queue."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ def _pieces(piece: Slice, count_max: int | None) -> int:
 
 
 def _counts(slices: Sequence[Slice], wanted: int) -> list[int]:
-    """Into how many each slice is cut, so that there are ``wanted`` if they have as many records.
+    """The number of parts of each slice: ``wanted`` in all, if there are as many records.
 
-    Each cut goes to the slice whose parts are the longest at that moment.
+    Each cut goes to the slice with the longest parts so far.
     """
     counts = [1] * len(slices)
     longest = [(-float(_length(piece)), place) for place, piece in enumerate(slices)]

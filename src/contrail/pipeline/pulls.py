@@ -1,7 +1,7 @@
-"""The executor's side of a read: exactly the records of a slice, or an error.
+"""Reads a slice on an executor: exactly its records, or an error.
 
-Pulls are sent ahead of their answers on a connection of the task's own. Their bodies are joined to
-chunks of some megabytes, which are checked and decoded as a whole.
+A task sends pulls ahead of their answers on its own connection. It joins the bodies of the answers
+to chunks of some megabytes, which are checked and decoded as a whole.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ _log = logging.getLogger(__name__)
 Positions = npt.NDArray[np.int64]
 Chunk = tuple[bytes, Positions]
 
-# Contrail's brokers answer with so many; others with 32 unless they are told otherwise.
+# Contrail's brokers answer with this many messages; others with 32 by default.
 _COUNT_MAX = BULK_COUNT_MAX
 _ASKS_MAX = 32
 _CHUNK_BYTES = 4 << 20
-# Half of what a broker lets be on its way to one connection.
+# Half of the answer bytes that a broker allows to be under way to one connection.
 _IN_FLIGHT_BYTES_MAX = 4 << 20
-# A task gives up when nothing came for so many times the time that one pull may take.
+# A task gives up without an answer for this many times the time limit of one pull.
 _PATIENCE_PULLS = 6
 _PAUSE_MS_FIRST = 50
 _PAUSE_MS_MAX = 1_000
-# A broker that has just started may know the end of a queue a little late.
+# A broker that has just started may learn the end of a queue a little late.
 _MISSING_PATIENCE_MS = 2_000
-# The remarks that tell a pull whose messages were there no more, and one that was not let read.
+# Remarks of pulls whose messages were removed, and of pulls without read permission.
 _REMOVING = "MESSAGE_WAS_REMOVING"
 _FOUND = "FOUND"
 
 
 def read_slice(settings: SourceSettings, piece: QueueSlice) -> Iterator[Chunk]:
-    """The records of ``[start, end)`` that the subscription takes, in order: bytes and places.
+    """The records of ``[start, end)`` that pass the subscription, in order: bytes and positions.
 
     Raises:
-        DataLost: some of them are gone, and ``failOnDataLoss`` is on.
-        ClientError: the broker refused, or nothing came for too long.
+        DataLost: some messages were removed, and ``failOnDataLoss`` is on.
+        ClientError: the broker refused the pull, or did not answer for too long.
     """
     reading = _Reading(settings, piece)
     try:
@@ -69,12 +69,12 @@ def read_slice(settings: SourceSettings, piece: QueueSlice) -> Iterator[Chunk]:
 
 
 class _Gathered:
-    """Answers to be joined, in order; between them may be what was found missing."""
+    """Answers to be joined, in order, with the gaps of missing messages."""
 
     def __init__(self) -> None:
         self._bodies: list[bytes] = []
         self.byte_count = 0
-        # Those that meet are one.
+        # Adjacent stretches are merged.
         self._ranges: list[tuple[int, int]] = []
 
     def add(self, stretch: Stretch[bytes]) -> None:
@@ -90,11 +90,11 @@ class _Gathered:
         return b"".join(self._bodies)
 
     def wanted(self) -> Positions:
-        """Every offset that was asked for and answered."""
+        """Every queue offset that was pulled and answered."""
         return np.concatenate([np.arange(start, end) for start, end in self._ranges])
 
     def inside(self, buffer: bytes, positions: Positions) -> Positions:
-        """Records at these offsets, in order and once: two answers may have met in a batch."""
+        """Records at these queue offsets, in order and once: two answers may share a batch."""
         found, places = np.unique(numbers(buffer, positions, "queueOffset"), return_index=True)
         first, last = self._ranges[0][0], self._ranges[-1][1]
         kept: Positions = positions[places[(found >= first) & (found < last)]]
@@ -122,13 +122,13 @@ class _Reading:
             self._subscription,
             timeout_ms=settings.pull_timeout_ms,
         )
-        # Half of those that were asked last are answered before more are asked.
+        # More pulls are sent after half of the last ones were answered.
         self._asked_peak = 0
         self._is_connected = False
         self._is_waiting = False
         self._attempt = 0
         self._pause_ms = 0
-        # Whoever uses the rows may take his time: only failures in a row count.
+        # Spark may take long to use the rows: only consecutive failures count.
         self._failing_since_ms: int | None = None
         self._missing_since_ms: int | None = None
         self._lost_to = -1
@@ -145,7 +145,7 @@ class _Reading:
         yield from self._checked(gathered)
 
     def _checked(self, gathered: _Gathered) -> Iterator[Chunk]:
-        """What was gathered as a chunk, once it is known to be what was asked for."""
+        """The gathered answers as a chunk, after a check that they have the wanted records."""
         if not gathered.byte_count:
             return
         buffer = gathered.joined()
@@ -154,7 +154,7 @@ class _Reading:
             buffer, positions = unwrapped(buffer, positions)
             positions = self._with_tags(buffer, gathered.inside(buffer, positions))
         elif not np.array_equal(numbers(buffer, positions, "queueOffset"), gathered.wanted()):
-            # Batches that are one record, or a hole.
+            # A batch stored as one record, or removed messages.
             buffer, positions = unwrapped(buffer, positions)
             positions = gathered.inside(buffer, positions)
             found = numbers(buffer, positions, "queueOffset")
@@ -170,7 +170,7 @@ class _Reading:
             self._lost(first, last + 1, f"{len(absent)} were removed from amid the others")
 
     def _with_tags(self, buffer: bytes, positions: Positions) -> Positions:
-        """Brokers compare hashes of tags, and different tags may have the same."""
+        """The records with the wanted tags: brokers compare only hashes, which may collide."""
         wanted = self._subscription.tags
         if not wanted or not len(positions):
             return positions
@@ -182,7 +182,7 @@ class _Reading:
     # Pulls.
 
     def _stretches(self) -> Iterator[Stretch[bytes]]:
-        """What the broker has, in order, whatever becomes of connections and of the broker."""
+        """The broker's answers in order, across lost connections and restarts of the broker."""
         ahead = self._ahead
         while not ahead.is_done:
             try:
@@ -199,10 +199,10 @@ class _Reading:
         self._is_connected = True
 
     def _ask_ahead(self) -> None:
-        """Several questions travel together: a send of its own for each costs both sides more."""
+        """Send several pulls in one write: a write for each costs both sides more."""
         ahead = self._ahead
         if self._is_waiting:
-            # The answers on their way are as old as the one that said it is not there.
+            # Answers under way are as old as the one that reported the missing messages.
             if ahead.asked_count:
                 return
             self._is_waiting = False
@@ -233,7 +233,7 @@ class _Reading:
             self._is_waiting = True
 
     def _covers(self, answer: RawAnswer) -> bool:
-        """Whether the answer has all there is from where it was asked to where it goes on."""
+        """Whether the answer has all messages from the pulled offset to its next offset."""
         if answer.queue_offset_next <= answer.ask.queue_offset:
             return False
         if answer.code == ResponseCode.SUCCESS:
@@ -246,10 +246,10 @@ class _Reading:
         self._failing_since_ms = self._missing_since_ms = None
         self._attempt = self._pause_ms = 0
 
-    # What is gone.
+    # Removed messages.
 
     def _is_patient(self) -> bool:
-        """For a moment what is not there is waited for."""
+        """Whether the task still waits for messages that the broker does not have yet."""
         now_ms = monotonic_ms()
         if self._missing_since_ms is None:
             self._missing_since_ms = now_ms
@@ -281,14 +281,14 @@ class _Reading:
                 "what is left"
             )
         if end > self._lost_to:
-            # Others that were asked for at the same time tell the same.
+            # The other pulls of that moment report the same loss.
             self._lost_to = end
             _log.warning("%s; failOnDataLoss=false: reading goes on after them", text)
 
-    # What may pass.
+    # Transient failures.
 
     def _failed(self, error: ContrailError) -> None:
-        """Try again on a new connection, unless the broker meant it or it takes too long."""
+        """Try again on a new connection, unless the broker refused or it takes too long."""
         if isinstance(error, BrokerRefused) and error.code not in BUSY_CODES:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 self._topic_gone(error)
@@ -322,7 +322,7 @@ class _Reading:
 
 
 def subscription_of(settings: SourceSettings, topic: str) -> SubscriptionData:
-    """What the options say is wanted of a topic.
+    """The subscription to a topic that the options describe.
 
     Raises:
         ConfigError: the tag expression names no tag.

@@ -1,7 +1,7 @@
-"""The filters of a batch query that are cheaper asked of the broker than of Spark.
+"""The filters of a batch query that a broker applies more cheaply than Spark.
 
-Several filters are ANDed, so each one narrows what is left. A filter that is not applied exactly
-is handed back, and Spark applies it to the rows that come.
+Several filters are ANDed, so each narrows the read. A filter that is not applied exactly is
+returned to Spark, which applies it to the rows.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pyspark.sql.datasource import (
 
 from contrail.pipeline.offsets import QueueKey, Slice
 
-# A clock that was set back puts later messages before earlier ones, and the search by time halves
-# its way through them: what is cut off must be this far away from what was asked for.
+# After a step back of a broker's clock later messages have earlier times, and the search by time
+# is binary: a cut must be this far away from the time in the filter.
 TIME_MARGIN_MS = 10_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-# column -> the field of Pushed that holds the values that are left
+# column -> the field of Pushed that holds its remaining values
 _SETS = {"topic": "topics", "brokerName": "broker_names", "queueId": "queue_ids", "tags": "tags"}
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What is left to read; None where nothing was said."""
+    """The narrowed read; None for a column without a filter."""
 
     topics: frozenset[Any] | None = None
     broker_names: frozenset[Any] | None = None
@@ -58,13 +58,13 @@ class Pushed:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row can be left."""
+        """Whether no row can pass."""
         sets = (self.topics, self.broker_names, self.queue_ids, self.tags)
         return any(values is not None and not values for values in sets)
 
     @property
     def tag_expression(self) -> str | None:
-        """The subscription that asks for the tags that are left."""
+        """The subscription to the remaining tags."""
         return " || ".join(sorted(self.tags)) if self.tags else None
 
 
@@ -74,10 +74,9 @@ NOTHING_PUSHED = Pushed()
 def push(
     filters: Iterable[Filter], *, with_tags: bool, pushed: Pushed = NOTHING_PUSHED
 ) -> tuple[Pushed, list[Filter]]:
-    """What the filters leave to read, and those that Spark must still apply.
+    """The narrowed read, and the filters that Spark must still apply.
 
-    ``with_tags`` is false where the subscription already has an expression of its own: brokers
-    take one.
+    ``with_tags`` is false if the subscription already has an expression: brokers accept only one.
     """
     unhandled = []
     for asked in filters:
@@ -94,7 +93,7 @@ def narrow_slices(
     from_times: Mapping[QueueKey, int],
     before_times: Mapping[QueueKey, int],
 ) -> list[Slice]:
-    """The slices cut to what can have rows; the times are as offsets, by queue."""
+    """The slices without parts that cannot have rows; times are queue offsets, by queue."""
     cut = []
     for piece in slices:
         key, first, last = piece
@@ -122,7 +121,7 @@ def before_time_ms(pushed: Pushed) -> int | None:
 
 
 def _narrow(pushed: Pushed, asked: Filter, *, with_tags: bool) -> tuple[Pushed, bool]:
-    """``pushed`` with one more filter, and whether that filter is then done with."""
+    """``pushed`` with one more filter, and whether it is applied exactly."""
     attribute = getattr(asked, "attribute", None)
     column = attribute[0] if attribute is not None and len(attribute) == 1 else None
     if column == "tags" and not with_tags:
@@ -146,7 +145,7 @@ def _narrow_set(pushed: Pushed, asked: Filter, column: str) -> tuple[Pushed, boo
 
 
 def _values(asked: Filter) -> frozenset[Any] | None:
-    """The values of an equality or a list; null equals nothing, so it is none of them."""
+    """The values of an equality or a list; null equals nothing, so it is left out."""
     if isinstance(asked, In):
         return frozenset(value for value in asked.value if value is not None)
     if isinstance(asked, EqualTo):
@@ -161,7 +160,7 @@ def _is_askable(column: str, value: Any) -> bool:
         return isinstance(value, int)
     if column != "tags":
         return isinstance(value, str)
-    # What a subscription would read as something else than one tag stays with Spark.
+    # Spark applies a filter whose text a subscription would not read as one tag.
     return isinstance(value, str) and value.strip() == value and not {"*", "|"} & set(value or "*")
 
 
@@ -196,7 +195,7 @@ def _narrow_times(pushed: Pushed, asked: Filter) -> Pushed:
     if not isinstance(value, datetime) or value.tzinfo is None:
         return pushed
     first, last = pushed.stored_from_ms, pushed.stored_before_ms
-    # Milliseconds are coarser than what is compared: round to the side that keeps more.
+    # Milliseconds are coarser than Spark's times: round to the side that keeps more rows.
     floor_ms = (value - _EPOCH) // _MILLISECOND
     if isinstance(asked, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual):
         first = _tighter(max, first, floor_ms)

@@ -1,8 +1,8 @@
-"""What the sink can promise on a cluster, and how it tells repeats by their keys.
+"""The sink's guarantees by cluster, and how it finds repeats by their keys.
 
-Brokers of Apache RocketMQ do not know sinks. There the sink can promise nothing about repeats, or
-look up the key of each row before it sends it, which is slow and only as good as the brokers'
-index: that is written some moments after a message, and ends with the message's retention.
+Brokers of Apache RocketMQ do not know sinks. There the sink gives no guarantee about repeats, or
+looks up the key of each row before it sends it, which is slow and only as good as the brokers' key
+index: an entry is written some moments after its message, and removed with it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _RULES = OutgoingRules()
 
 
 class Delivery(Enum):
-    """How rows are sent."""
+    """The way in which rows are sent."""
 
-    # Ordinary sends; a row may be there twice after a retry.
+    # Ordinary sends; a row may be stored twice after a retry.
     PLAIN = "plain"
     # Rows carry their position, by which Contrail's brokers drop repeats.
     STAMPED = "stamped"
-    # Like these, and nothing is seen before the batch is decided.
+    # As before, and consumers see no row before the batch is decided.
     PREPARED = "prepared"
     # Ordinary sends whose ids are made from keys, to topics that drop repeated ids.
     KEYED = "keyed"
-    # The same to Apache's brokers, which are asked for the id before.
+    # The same to Apache's brokers, after a query for the id.
     LOOKED_UP = "looked up"
 
     @property
@@ -52,10 +52,10 @@ class Delivery(Enum):
 
 
 def choose_delivery(mode: Idempotence | None, *, by_keys: bool, plain: Sequence[str]) -> Delivery:
-    """How to keep what a mode promises, when the brokers ``plain`` do not know sinks.
+    """The delivery that keeps a mode's guarantee, if the brokers ``plain`` do not know sinks.
 
     Raises:
-        SinkRefused: it cannot be kept there.
+        SinkRefused: no delivery keeps it on these brokers.
     """
     if mode is Idempotence.NONE:
         return Delivery.PLAIN
@@ -87,7 +87,7 @@ _warned: set[str] = set()
 
 
 def warn_once(text: str) -> None:
-    """Once per process: tasks and batches come in numbers."""
+    """Log a warning once per process, not for each task and batch."""
     if text not in _warned:
         _warned.add(text)
         _log.warning("%s", text)
@@ -97,7 +97,7 @@ def warn_once(text: str) -> None:
 
 
 def id_of_key(topic: str, key: str) -> str:
-    """The message id of a row with a key: always the same, and in the form of any other id."""
+    """The message id of a row with a key: always the same, in the usual form of ids."""
     digest = hashlib.blake2b(f"{topic}\0{key}".encode(), digest_size=16)
     return digest.hexdigest().upper()
 
@@ -120,7 +120,7 @@ def require_window(topic: str, attributes: Mapping[str, Mapping[str, str]]) -> N
 
 
 def alone(queue: MessageQueue, unit: bytes) -> Outgoing:
-    """A unit as a message by itself: delayed ones may not be in a batch, and it is compressed."""
+    """A unit as a single message, compressed: a delayed message may not be in a batch."""
     (found,) = decode_batch(unit)
     properties = decode_properties(found.properties)
     body, sys_flag = found.body, 0
@@ -134,14 +134,14 @@ def alone(queue: MessageQueue, unit: bytes) -> Outgoing:
 
 
 async def send_plainly(requests: SinkRequests, parcel: Parcel) -> Stored:
-    """Send as any producer does."""
+    """Send as an ordinary producer does."""
     if parcel.alone is not None:
         return await requests.send_outgoing(parcel.queue, parcel.alone)
     return await requests.send_batch(parcel.queue, parcel.units, parcel.row_count)
 
 
 class LookedUpSends:
-    """Sends what is not stored yet, told by the ids; also what this task itself sent before."""
+    """Sends messages whose ids are not stored yet and were not sent by this task before."""
 
     def __init__(self) -> None:
         self._sent: set[str] = set()

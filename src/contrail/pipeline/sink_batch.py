@@ -1,14 +1,14 @@
-"""A sink's batches: where their rows go, who coordinates them, and how they are decided.
+"""A sink's batches: the queues of their rows, their coordinators, and their decisions.
 
-Rows of a batch that is replayed must go where they went before, so no row is sent until every
-broker that the batch has queues on holds the same plan: the queues of each topic, and the name of
-the coordinator. A broker keeps the first plan that it is told of a batch. Plans are told to brokers
-in the order of their names, so of two that meet, the one that is met is held by all brokers
-before: it can be adopted. Whoever finds one of the brokers later finds the plan, and needs all
-others that it names.
+Rows of a replayed batch must go to the same queues as before, so no row is sent until every broker
+of the batch holds the same plan: the queues of each topic, and the name of the coordinator. A
+broker keeps the first plan that it receives for a batch. Tasks send plans to brokers in the order
+of the brokers' names, so if two plans meet at a broker, all brokers before it hold the plan found
+there: the task adopts it. A later task that reaches one of the brokers finds the plan, and needs
+all other brokers in it.
 
-A decided batch stays decided. Whoever finds it so, a replay or an abort that came too late,
-carries the decision out from its record and adds nothing.
+A decided batch stays decided. A replay, or an abort that came too late, carries out the recorded
+decision and adds nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from contrail.protocol.bodies.sinks import Queues, SinkLayout, SinkStatus
 _log = logging.getLogger(__name__)
 
 _PLANS_MAX = 1_000
-# Each time a plan is given up for another, that one is held by a broker further on.
+# Each adopted plan is held by a broker further on in the order of names.
 _ROUNDS_MAX = 5
 
 Statuses = Mapping[str, SinkStatus | None]
@@ -38,24 +38,24 @@ def plain_brokers(statuses: Statuses) -> list[str]:
 
 
 def ask_all(calls: Calls, sink_id: str) -> dict[str, SinkStatus | None]:
-    """What each master knows of a sink; one that does not answer may know of the batch.
+    """Each master's status of a sink; a master that does not answer may have rows of the batch.
 
     Raises:
-        ClientError: not all answered.
+        ClientError: a master did not answer.
     """
     return {name: calls.status(name, sink_id) for name in calls.masters()}
 
 
-# What the brokers know.
+# The brokers' statuses.
 
 
 def find_plan(statuses: Statuses, batch_id: int) -> BatchPlan:
-    """What the brokers that answered know of a batch; for a new one, who is to coordinate it.
+    """The plan of a batch from the brokers' statuses; for a new batch, its coordinator.
 
-    The coordinator may be one that is away: what it knows cannot be told without it.
+    The coordinator may be away: then its decision is not known.
 
     Raises:
-        SinkRefused: the rows of the batch may be at two places already.
+        SinkRefused: the rows of the batch may be in two sets of queues already.
     """
     layouts = {
         name: status.layout
@@ -69,7 +69,7 @@ def find_plan(statuses: Statuses, batch_id: int) -> BatchPlan:
         return BatchPlan(min(deciders), topics)
     if not layouts:
         return BatchPlan(_new_coordinator(statuses), {})
-    # Who holds what the others hold too knows best.
+    # Prefer a broker whose layout agrees with the queues chosen for all its topics.
     agreeing = [
         name
         for name, layout in layouts.items()
@@ -80,12 +80,12 @@ def find_plan(statuses: Statuses, batch_id: int) -> BatchPlan:
 
 
 def _held(topic: str, layouts: Mapping[str, SinkLayout], statuses: Statuses) -> Queues:
-    """The queues of a topic that rows may have gone to; else those that were told first by name."""
+    """The queues that rows may have been sent to; else the layout of the first broker by name."""
     holders: dict[Queues, list[str]] = {}
     for name, layout in sorted(layouts.items()):
         if topic in layout.topics:
             holders.setdefault(layout.topics[topic], []).append(name)
-    # No row was sent by a plan that one of its brokers does not hold.
+    # No row was sent under a plan that one of its brokers does not hold.
     used = [
         queues
         for queues, names in holders.items()
@@ -108,7 +108,7 @@ def _described(holders: Mapping[Queues, Sequence[str]]) -> str:
 
 
 def _new_coordinator(statuses: Statuses) -> str:
-    """The one that coordinated the batch before, if it is there, else the first by name."""
+    """The coordinator of the batch before if it is registered, else the first broker by name."""
     if not statuses:
         raise SinkRefused("no broker is registered with the NameServer: start one")
     newest = max(map(_newest_batch, statuses.values()))
@@ -143,17 +143,17 @@ def is_decided(status: SinkStatus, batch_id: int) -> bool:
 
 
 class Begun(NamedTuple):
-    """A batch that rows may be sent for; or one that is decided, for which none may."""
+    """A batch whose rows may be sent, or a decided batch, whose rows may not."""
 
     plan: BatchPlan
     is_decided: bool = False
 
 
 class Beginning:
-    """Makes the brokers agree on how a batch is spread."""
+    """Makes the brokers agree on the queues of a batch."""
 
     def __init__(self, calls: Calls, sink_id: str, batch_id: int, *, decides: bool) -> None:
-        """``decides`` if the batch will be decided: only then all need to know the coordinator."""
+        """``decides`` if the batch will be decided: only then all brokers get the coordinator."""
         self._calls = calls
         self._sink_id = sink_id
         self._batch_id = batch_id
@@ -165,11 +165,11 @@ class Beginning:
         route: Callable[[str], Queues],
         statuses: Statuses | None = None,
     ) -> Begun:
-        """The plan for ``topics`` that all their brokers hold; ``route`` tells a new one's queues.
+        """The plan for ``topics`` that all their brokers hold; ``route`` has a new topic's queues.
 
         Raises:
             SinkRefused: the sink has seen a newer batch, or the brokers hold different plans.
-            ClientError: a broker that holds or is to hold the plan does not answer.
+            ClientError: a broker of the plan does not answer.
         """
         found = self._known(topics, statuses)
         if found.is_decided:
@@ -181,7 +181,7 @@ class Beginning:
         return begun
 
     def _known(self, topics: Sequence[str], statuses: Statuses | None) -> Begun:
-        """What was agreed on in this process, else what the brokers know."""
+        """The plan that this process has agreed on, else the brokers' plan."""
         agreed = self._calls.plans.get((self._sink_id, self._batch_id))
         if agreed is not None and all(topic in agreed.topics for topic in topics):
             return Begun(agreed)
@@ -218,7 +218,7 @@ class Beginning:
         )
 
     def _tell_all(self, plan: BatchPlan) -> Begun:
-        """The plan, if all hold it; else the one that was met first."""
+        """The plan if all brokers hold it, else the first other plan found at a broker."""
         for name in plan.brokers(with_coordinator=self._decides):
             part = plan.part_of(name)
             status = self._tell(name, part, plan.coordinator)
@@ -281,7 +281,7 @@ def commit_batch(
     try:
         calls.commit(coordinator, sink_id, batch_id, participants, decide=True)
     except BrokerRefused as error:
-        # Another may have decided for other attempts, which is as good.
+        # Another run may have decided for other attempts, which is equally good.
         refusal = error
     if not complete_batch(calls, coordinator, sink_id, batch_id, also=participants):
         raise refusal or SinkRefused(
@@ -293,12 +293,12 @@ def commit_batch(
 def complete_batch(
     calls: Calls, coordinator: str, sink_id: str, batch_id: int, also: Iterable[str] = ()
 ) -> bool:
-    """Carry out what is decided, from the coordinator's record; False when nothing is.
+    """Carry out the decision in the coordinator's record; False if there is none.
 
-    The record counts, not what the caller would have decided: another may have been faster.
+    The record counts, not the caller's own attempts: another run may have decided first.
 
     Raises:
-        ClientError: a participant does not answer; the others have done it.
+        ClientError: a participant does not answer; the others have carried it out.
     """
     status = calls.status(coordinator, sink_id)
     if status is None or status.decided is None or status.decided.batch_id < batch_id:
@@ -313,7 +313,7 @@ def _carry_out(
 ) -> None:
     assert status.decided is not None
     participants = status.decided.participants
-    # Dead attempts may have left something at the others.
+    # Dead attempts may have prepared rows at other brokers.
     topics = {} if status.layout is None else status.layout.topics
     spread = {name for queues in topics.values() for name, _ in queues}
     failures: list[ClientError] = []
@@ -332,7 +332,7 @@ def _carry_out(
 def roll_back(
     calls: Calls, sink_id: str, batch_id: int, attempts: Mapping[str, Sequence[str]]
 ) -> None:
-    """Roll back attempts, by broker name; what cannot be told is logged and ends by its age."""
+    """Roll back attempts, by broker name; a failure is logged, and the rows end by their age."""
     for name, ids in sorted(attempts.items()):
         try:
             calls.abort(name, sink_id, batch_id, ids)

@@ -1,7 +1,7 @@
-"""The sink's calls, and the connection by which they are made.
+"""The sink's calls, and the connection that makes them.
 
-One connection per process and cluster, used by all tasks that run in the process after each
-other. It is never used by another process than the one that made it, and closed at exit.
+One connection per process and cluster, used by all tasks that run in the process one after the
+other. Only the process that made it uses it; it is closed at exit.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from contrail.pipeline.sink_lanes import AsyncLanes, Parcel
 from contrail.pipeline.sink_layout import BatchPlan, Topics
 from contrail.protocol.bodies.sinks import SinkStatus
 
-# How long a request is tried again before the task gives up; a broker may restart meanwhile.
+# A task repeats a request for this long before it gives up; a broker may restart meanwhile.
 RETRY_MS = 60_000
 
 
 class Calls(Protocol):
-    """What writers ask; ``SinkConnection``, and a fake in tests."""
+    """The calls of writers; ``SinkConnection``, and a fake in tests."""
 
-    # What all brokers concerned agree on, by sink and batch.
+    # The plans that all their brokers hold, by sink and batch.
     plans: dict[tuple[str, int], BatchPlan]
 
     def take_ids(self, count: int) -> list[str]: ...
@@ -56,7 +56,7 @@ SendParcel = Callable[[SinkRequests, Parcel], Awaitable[Stored]]
 
 
 class Lanes(Protocol):
-    """Sends parcels: those for one queue one after the other, queues beside each other."""
+    """Sends parcels: in order for each queue, several queues at a time."""
 
     def submit(self, parcel: Parcel) -> None: ...
     def finish(self) -> Stored: ...
@@ -83,21 +83,21 @@ class SinkConnection(BlockingClient[SinkRequests]):
         return self._twin.take_ids(count)
 
     def masters(self) -> list[str]:
-        return self._run(self._twin.masters())
+        return self._run(self._twin.masters)
 
     def publish_queues(self, topic: str, *, create: bool) -> Sequence[MessageQueue]:
-        return self._run(self._twin.publish_queues(topic, create=create))
+        return self._run(self._twin.publish_queues, topic, create=create)
 
     def topic_attributes(self, topic: str) -> Mapping[str, Mapping[str, str]]:
-        return self._run(self._twin.topic_attributes(topic))
+        return self._run(self._twin.topic_attributes, topic)
 
     def status(self, broker_name: str, sink_id: str) -> SinkStatus | None:
-        return self._run(self._twin.status(broker_name, sink_id))
+        return self._run(self._twin.status, broker_name, sink_id)
 
     def begin(
         self, broker_name: str, sink_id: str, batch_id: int, topics: Topics, coordinator: str
     ) -> SinkStatus:
-        return self._run(self._twin.begin(broker_name, sink_id, batch_id, topics, coordinator))
+        return self._run(self._twin.begin, broker_name, sink_id, batch_id, topics, coordinator)
 
     def commit(
         self,
@@ -108,10 +108,10 @@ class SinkConnection(BlockingClient[SinkRequests]):
         *,
         decide: bool,
     ) -> None:
-        self._run(self._twin.commit(broker_name, sink_id, batch_id, participants, decide=decide))
+        self._run(self._twin.commit, broker_name, sink_id, batch_id, participants, decide=decide)
 
     def abort(self, broker_name: str, sink_id: str, batch_id: int, attempts: Sequence[str]) -> None:
-        self._run(self._twin.abort(broker_name, sink_id, batch_id, attempts))
+        self._run(self._twin.abort, broker_name, sink_id, batch_id, attempts)
 
     def open_lanes(self, send: SendParcel) -> Lanes:
         twin = self._twin
@@ -140,14 +140,14 @@ def connection_for(settings: SinkSettings) -> SinkConnection:
 
 
 def _part_from_parent() -> None:
-    """A child of a fork makes connections of its own."""
+    """Makes a forked child open its own connections."""
     global _lock
     _lock = threading.Lock()
     _inherited.extend(_connections.values())
     _connections.clear()
 
 
-# Never freed here: their sockets are the parent's.
+# Never freed in the child: the sockets belong to the parent.
 _inherited: list[SinkConnection] = []
 os.register_at_fork(after_in_child=_part_from_parent)
 
@@ -158,13 +158,13 @@ class _BlockingLanes:
         self._lanes = lanes
 
     def submit(self, parcel: Parcel) -> None:
-        self._run(self._lanes.submit(parcel))
+        self._run(self._lanes.submit, parcel)
 
     def finish(self) -> Stored:
-        return self._run(self._lanes.finish())
+        return self._run(self._lanes.finish)
 
     def cancel(self) -> None:
-        self._run(self._cancel())
+        self._run(self._cancel)
 
     async def _cancel(self) -> None:
         self._lanes.cancel()

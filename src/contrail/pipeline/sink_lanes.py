@@ -1,4 +1,4 @@
-"""A task's requests: those for one queue one after the other, queues beside each other."""
+"""Sends a task's requests: in order for each queue, several queues at a time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from contrail.client.message import MessageQueue
 from contrail.client.outgoing import Outgoing
 from contrail.client.sink_requests import Stored
 
-# What may be encoded and not answered; with it a task's memory is bounded.
+# Bytes that may be encoded and not answered; they bound a task's memory.
 PENDING_BYTES_MAX = 32 << 20
 
 
 class Parcel(NamedTuple):
-    """One request of a task: units for a queue, or a message that must go by itself."""
+    """One request of a task: units for a queue, or a message that must be sent alone."""
 
     queue: MessageQueue
     row_count: int
@@ -29,7 +29,7 @@ class Parcel(NamedTuple):
 
 
 class AsyncLanes:
-    """One queue's parcels go one by one, in order; a failure ends all of them."""
+    """Sends the parcels of a queue one by one, in order; a failure ends all lanes."""
 
     def __init__(
         self, send: Callable[[Parcel], Awaitable[Stored]], pending_bytes_max: int | None = None
@@ -44,10 +44,10 @@ class AsyncLanes:
         self._stored = self._dropped = 0
 
     async def submit(self, parcel: Parcel) -> None:
-        """Take a parcel, when there is room for it.
+        """Accept a parcel, after a wait for room if needed.
 
         Raises:
-            ClientError: one of those before was refused.
+            ClientError: an earlier parcel was refused.
         """
         while self._pending_bytes >= self._bytes_max and self._error is None:
             self._changed.clear()
@@ -86,10 +86,10 @@ class AsyncLanes:
             raise self._error
 
     async def finish(self) -> Stored:
-        """Wait for all; what became of them.
+        """Wait for all parcels; returns the counts of stored and dropped rows.
 
         Raises:
-            ClientError: one was refused; the others are at an end too.
+            ClientError: a parcel was refused; the others have ended too.
         """
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -97,6 +97,6 @@ class AsyncLanes:
         return Stored(self._stored, self._dropped)
 
     def cancel(self) -> None:
-        """Stop at once; what is under way may still be stored."""
+        """Stop at once; requests under way may still be stored."""
         for task in self._tasks:
             task.cancel()

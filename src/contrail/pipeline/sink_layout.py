@@ -1,12 +1,12 @@
-"""Which queue a row goes to.
+"""Chooses the queue of a row.
 
-The answer depends on the row, the layout of its batch, the partition and the number of the row in
-it, and on nothing else: a task that runs again sends each row where it went before. In this order:
+The choice depends only on the row, the layout of its batch, the partition and the row's number in
+it: a task that runs again sends each row to the same queue. In this order:
 
 1. ``queueId``: that queue, of the broker in ``brokerName`` or, without it, of the first broker by
    name that has a queue of that id;
 2. ``shardingKey``: the queue that RocketMQ's clients choose by its hash;
-3. the key of the row, where repeats are told by keys: they must meet the same broker again;
+3. the key of the row, if repeats are found by keys: they must reach the same broker again;
 4. else the queues in turn, beginning at the number of the partition.
 """
 
@@ -28,18 +28,18 @@ Indexes = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class BatchPlan(NamedTuple):
-    """Over which queues a batch is spread, as far as that is known, and who decides on it."""
+    """The queues of a batch as far as they are known, and its coordinator."""
 
     coordinator: str
     topics: Topics
 
     def brokers(self, *, with_coordinator: bool) -> list[str]:
-        """Those that must hold the plan before a row is sent, in the order they are told."""
+        """The brokers that must hold the plan before a row is sent, in the order of requests."""
         named = {name for queues in self.topics.values() for name, _ in queues}
         return sorted(named | {self.coordinator} if with_coordinator else named)
 
     def part_of(self, broker_name: str) -> dict[str, Queues]:
-        """The topics that a broker must know of: those it has queues for; the coordinator all."""
+        """The topics in a broker's plan: those it has queues of; for the coordinator all."""
         return {
             topic: queues
             for topic, queues in self.topics.items()
@@ -48,7 +48,7 @@ class BatchPlan(NamedTuple):
 
 
 class RowWish(NamedTuple):
-    """What one row says about its queue."""
+    """The columns of one row that choose its queue."""
 
     queue_id: int | None = None
     broker_name: str | None = None
@@ -57,7 +57,7 @@ class RowWish(NamedTuple):
 
 
 class QueueTable:
-    """The queues of one topic in one layout, in the order the clients have them."""
+    """The queues of one topic in one layout, in the clients' order."""
 
     def __init__(self, topic: str, queues: Queues) -> None:
         if not queues:
@@ -70,7 +70,7 @@ class QueueTable:
             self._first_by_id.setdefault(self.queues[number].queue_id, number)
 
     def choose(self, wish: RowWish, partition: int, row_number: int) -> int:
-        """The place in ``queues`` of the one for a row.
+        """The index in ``queues`` of the queue for a row.
 
         Raises:
             SinkRefused: the row names a queue or a broker that the topic does not have.
@@ -108,7 +108,7 @@ class QueueTable:
         partition: int,
         first_row: int,
     ) -> Indexes:
-        """What ``choose`` says of each of ``rows``, which count within one Arrow batch."""
+        """The result of ``choose`` for each of ``rows``, numbers within one Arrow batch."""
         chosen: Indexes = (partition + first_row + rows) % len(self.queues)
         for keys in (wishes.keys, wishes.sharding_keys):
             if keys is not None:
@@ -119,7 +119,7 @@ class QueueTable:
 
     def _override_hashed(self, chosen: Indexes, keys: CodedTexts, rows: Indexes) -> Indexes:
         codes = keys.codes[rows]
-        # The last entry is for rows without a key, whose code is -1.
+        # The last entry is for rows without a key: their code is -1.
         places = np.array([*(self._hashed(key) for key in keys.texts), 0], np.int64)
         return np.where(codes < 0, chosen, places[codes])
 
@@ -141,14 +141,14 @@ class QueueTable:
 
 
 class CodedTexts(NamedTuple):
-    """A column of texts as the distinct ones and a code for each row, -1 where there is none."""
+    """A column of texts as the distinct texts and a code for each row, -1 for null."""
 
     texts: Sequence[str]
     codes: Indexes
 
 
 class RowWishes(NamedTuple):
-    """What the rows of an Arrow batch say about their queues; None for a column that is absent."""
+    """The columns of an Arrow batch that choose queues; None for an absent column."""
 
     queue_ids: Sequence[int | None] | None = None
     broker_names: Sequence[str | None] | None = None
@@ -157,5 +157,5 @@ class RowWishes(NamedTuple):
 
 
 def layout_of(queues: Sequence[MessageQueue]) -> Queues:
-    """A topic's queues as a layout has them."""
+    """A topic's queues in the form of a layout."""
     return tuple((one.broker_name, one.queue_id) for one in queues)

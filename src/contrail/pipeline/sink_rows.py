@@ -1,6 +1,6 @@
-"""Rows of the sink: which columns it takes, and what their values must be.
+"""Rows of the sink: the accepted columns, and the checks of their values.
 
-Everything is done by column: no object is made for a row.
+Checks work by column: no object is made for a row.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from contrail.pipeline.sink_layout import CodedTexts
 from contrail.protocol.bodies.sinks import SINK_ATTEMPT, SINK_KEY, SINK_SEQ
 
 _SINK_PROPERTIES = frozenset({SINK_KEY, SINK_SEQ, SINK_ATTEMPT})
-# What the column ``properties`` may not hold; a job that copies messages filters it by this.
+# Names that the column ``properties`` may not hold; copy jobs filter by this list.
 RESERVED_PROPERTIES = frozenset(RESERVED_NAMES) | _SINK_PROPERTIES | {SHARDING_KEY}
 
 _TEXT = "string"
@@ -59,7 +59,7 @@ SINK_COLUMNS: Mapping[str, str] = {
     "deliverTimestamp": "timestamp or bigint (epoch milliseconds)",
     "flag": "int",
 }
-# What the source has and a message gets when it is stored: no sink can write them.
+# Columns of the source that a message gets when it is stored: no sink can write them.
 _ONLY_READ = frozenset(
     {
         "queueOffset", "bornTimestamp", "storeTimestamp", "msgId", "sysFlag",
@@ -76,7 +76,7 @@ LARGE = pa.large_binary()
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """Where the columns are. ``topic`` is the option, which overrides the column."""
+    """The positions of the columns. ``topic`` is the option, which overrides the column."""
 
     topic: str | None
     places: Mapping[str, int]
@@ -86,7 +86,7 @@ class RowPlan:
 
 
 def plan_rows(schema: StructType, topic: str | None) -> RowPlan:
-    """How rows of a schema are written.
+    """The plan for writing rows of a schema.
 
     Raises:
         OptionInvalid: a column is unknown, missing, there twice or of another type.
@@ -152,7 +152,7 @@ def _check_topic_option(topic: str) -> None:
 
 
 class Where(NamedTuple):
-    """Where rows stand, for what is said about a wrong one."""
+    """The position of rows in their partition, for errors about a row."""
 
     partition: int
     first_row: int
@@ -174,10 +174,10 @@ class SinkRows:
     """The checked rows of an Arrow batch, by column."""
 
     row_count: int
-    # One topic for all, or a code for each row.
+    # One topic for all rows, or a code for each row.
     topics: CodedTexts
     bodies: pa.Array
-    # The rows' own properties in the form they are stored; None when no row has any.
+    # The rows' own properties in stored form; None if no row has any.
     properties: pa.Array | None
     keys: CodedTexts | None
     sharding_keys: CodedTexts | None
@@ -185,7 +185,7 @@ class SinkRows:
     broker_names: list[str | None] | None
     # Rows that are delivered later.
     delayed: np.ndarray[Any, np.dtype[np.bool_]] | None
-    # The application's own number of each message, 0 where it gave none.
+    # The application's own flag of each message, 0 without one.
     flags: np.ndarray[Any, np.dtype[np.int32]] | None = None
 
 
@@ -249,7 +249,7 @@ def _topics(
 
 
 def _text(column: pa.Array, name: str, where: Where) -> pa.Array:
-    """A text column in which blank ones are null: they would not survive being stored."""
+    """A text column with blank texts as null: a record cannot keep them."""
     for mark in ("\x01", "\x02"):
         where.refuse(
             pc.match_substring(column, mark), name, "it holds a control character (1 or 2)"
@@ -319,7 +319,7 @@ def _map_properties(column: pa.MapArray, where: Where) -> pa.Array:
     pairs = join(
         [_binary(names), scalar("\x01"), _binary(pc.fill_null(values, "")), scalar("\x02")]
     )
-    # The pairs of one row are neighbours: a row's text is what lies between its first and last.
+    # The pairs of one row are adjacent: a row's text lies between its first and last pair.
     ends = np.frombuffer(pairs.buffers()[1], np.int64)[: len(pairs) + 1]
     texts = pa.LargeBinaryArray.from_buffers(
         LARGE, len(column), [None, pa.py_buffer(ends[starts].copy()), pairs.buffers()[2]]
@@ -378,11 +378,11 @@ def _binary(column: pa.Array) -> pa.Array:
 
 
 def join(parts: Sequence[Any]) -> pa.Array:
-    """Element by element, back to back."""
+    """Joins the columns element by element."""
     return pc.binary_join_element_wise(*parts, scalar(""))
 
 
 def _pairs(name: str, column: pa.Array) -> pa.Array:
-    """``name`` with each value; nothing where it is null."""
+    """``name`` with each value; nothing for null."""
     pairs = join([scalar(f"{name}\x01"), _binary(column), scalar("\x02")])
     return pc.fill_null(pairs, b"")

@@ -1,9 +1,9 @@
-"""One task of the sink: its rows are checked, placed, encoded and sent.
+"""One task of the sink: checks, places, encodes and sends its rows.
 
-Two attempts of a task may send beside each other, when Spark gave up on one that still runs. Both
-have the same rows in the same order, each sends the next run of a queue only when the one before
-is stored, and the broker drops what is not newer than what it has: whoever comes first with a row
-stores it, and no row is left out.
+Two attempts of a task may send at the same time, if Spark gave up on an attempt that still runs.
+Both have the same rows in the same order, each sends the next run of a queue only after the run
+before is stored, and the broker drops rows that are not newer than its last: the first attempt
+that sends a row stores it, and no row is left out.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ _log = logging.getLogger(__name__)
 
 # Brokers answer an ordinary batch with all its ids in one field.
 _BATCH_ROWS_MAX = 1_000
-# Brokers count a batch by its records, which are longer than units, and take 4 MiB.
+# Brokers count a batch by its records, which are longer than units, and accept 4 MiB.
 _BATCH_BYTES_MAX = 3 << 20
-# Asked about when rows have no sink, to learn what brokers can do.
+# The sink id in status requests of writes without a sink, to learn the brokers' abilities.
 _NOBODY = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """What became of a task's rows."""
+    """The outcome of a task's rows."""
 
     row_count: int = 0
     stored_count: int = 0
     dropped_count: int = 0
-    # The brokers at which rows wait for the decision, and the one that takes it.
+    # The brokers at which rows wait for the decision, and the coordinator.
     prepared_at: tuple[str, ...] = ()
     coordinator: str = ""
-    # The batch was decided before this attempt: its rows were not sent.
+    # The batch was decided before this attempt, which sent no rows.
     was_decided: bool = False
 
 
 class _Decided(Exception):
-    """The batch is decided already, by the broker that is named."""
+    """The batch is decided already, by the named broker."""
 
     def __init__(self, coordinator: str) -> None:
         super().__init__(coordinator)
@@ -79,7 +79,7 @@ def write_rows(
     """Send all rows of a task, and wait until they are stored.
 
     Raises:
-        SinkRefused: a row cannot be sent, or the cluster cannot keep what is promised.
+        SinkRefused: a row cannot be sent, or the cluster cannot keep the sink's guarantee.
         ClientError: a broker refused rows, or did not answer for a long time.
     """
     first = next((one for one in batches if one.num_rows), None)
@@ -105,7 +105,7 @@ class _TaskWrite:
         self._settings = settings
         self._plan = plan
         self._identity = identity
-        # What brokers said of the sink, for the first rows; later there is more to know.
+        # The brokers' statuses of the sink, for the first rows only: they become outdated.
         self._statuses = _ask(calls, settings, identity)
         self._delivery = choose_delivery(
             settings.idempotence,
@@ -120,7 +120,7 @@ class _TaskWrite:
         self._lanes: Lanes = calls.open_lanes(_sender(self._delivery))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Send the rows of a batch, as far as there is room for them under way."""
+        """Send the rows of a batch; waits while too many bytes are under way."""
         if not batch.num_rows:
             return
         where = Where(self._identity.partition, self._row_count)
@@ -163,7 +163,7 @@ class _TaskWrite:
             (table.queues[queues[start]], list(self._runs(rows, order, units, start, end)))
             for start, end in pairwise(bounds)
         ]
-        # By turns, so that all queues are busy from the start.
+        # Queues in turn, so that all are busy from the start.
         for turn in range(max(len(parts) for _, parts in runs)):
             for queue, parts in runs:
                 if turn < len(parts):
@@ -175,7 +175,7 @@ class _TaskWrite:
     def _runs(
         self, rows: SinkRows, order: Indexes, units: Units, start: int, end: int
     ) -> Iterator[tuple[int, int]]:
-        """The rows of a queue by requests; ordinary batches may hold no delayed row."""
+        """The rows of a queue, cut into requests; ordinary batches may hold no delayed row."""
         bytes_max = min(self._settings.send_batch_bytes, _BATCH_BYTES_MAX)
         cuts = [start, end]
         if rows.delayed is not None and not self._delivery.is_stamped:
@@ -187,7 +187,7 @@ class _TaskWrite:
             )
 
     def _wrapped(self, parcel: Parcel) -> Parcel:
-        """A row by itself is sent as a message of its own, where batches are ordinary ones."""
+        """A parcel of one row as a single message, if batches are ordinary ones."""
         if self._delivery.is_stamped or parcel.row_count > 1:
             return parcel
         return Parcel(parcel.queue, 1, alone=alone(parcel.queue, parcel.units))
@@ -201,10 +201,10 @@ class _TaskWrite:
         ids = [id_of_key(topic, key) for key in rows.keys.texts]
         return [ids[code] for code in rows.keys.codes[order].tolist()]
 
-    # Where to.
+    # Layouts.
 
     def _open_tables(self, topics: Sequence[str]) -> None:
-        """Learn where rows of topics go that had none before, and have it written down."""
+        """Get the layout of topics that had no rows before, and have the brokers record it."""
         fresh = [topic for topic in topics if topic not in self._tables]
         if not fresh:
             return
@@ -219,7 +219,7 @@ class _TaskWrite:
         return layout_of(self._calls.publish_queues(topic, create=not self._is_recorded))
 
     def _recorded(self, topics: Sequence[str]) -> Mapping[str, Queues]:
-        """The layout that the brokers hold, which is the one of the first attempt."""
+        """The layout that the brokers hold: that of the first attempt."""
         identity, decides = self._identity, self._delivery is Delivery.PREPARED
         beginning = sink_batch.Beginning(
             self._calls, identity.sink_id, identity.batch_id, decides=decides
@@ -258,7 +258,7 @@ class _TaskWrite:
         )
 
     def give_up(self) -> None:
-        """A failed attempt is never committed: what it prepared may go at once."""
+        """Roll back the prepared rows: a failed attempt is never committed."""
         self._lanes.cancel()
         if self._delivery is Delivery.PREPARED and self._brokers:
             identity = self._identity
@@ -269,7 +269,7 @@ class _TaskWrite:
 def _ask(
     calls: Calls, settings: SinkSettings, identity: TaskIdentity
 ) -> Mapping[str, SinkStatus | None] | None:
-    """What the brokers know of the sink; None if there is no need to ask."""
+    """The brokers' statuses of the sink; None if they are not needed."""
     is_agreed = (identity.sink_id, identity.batch_id) in calls.plans
     if settings.idempotence is Idempotence.NONE or is_agreed:
         return None

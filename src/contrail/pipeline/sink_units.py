@@ -1,4 +1,4 @@
-"""Rows as the units of batch sends, by column: all rows of an Arrow batch are encoded at once."""
+"""Encodes rows as units of batch sends, by column: all rows of an Arrow batch in one go."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNIT_FIXED_BYTES = 22
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What the sink itself adds to each row; without ``key`` it adds nothing."""
+    """The properties that the sink adds to each row; none without ``key``."""
 
     key: str | None = None
     attempt: str | None = None
@@ -58,7 +58,7 @@ def encode_units(
     """The rows as units, in this order.
 
     Raises:
-        SinkRefused: the properties of a row are too long, or all of it for a stamped send.
+        SinkRefused: the properties of a row are too long, or the whole row is for a stamped send.
     """
     taken = pa.array(order)
     properties = _all_properties(rows, taken, unique_ids, stamp, where.first_row)
@@ -104,7 +104,7 @@ def _heads(body_lengths: Any, property_lengths: Any, flags: Any) -> Any:
 
 
 def _check_sizes(sizes: Any, order: Indexes, where: Where) -> None:
-    """Brokers measure a stamped request whole, and nothing in it is compressed."""
+    """Check whole sizes: brokers measure stamped requests as a whole, uncompressed."""
     if len(sizes) and sizes.max() > MESSAGE_BYTES_MAX:
         largest = int(sizes.argmax())
         where.refuse_row(
@@ -119,7 +119,7 @@ def _check_sizes(sizes: Any, order: Indexes, where: Where) -> None:
 def cut_runs(
     ends: Indexes, first: int, last: int, *, bytes_max: int, count_max: int
 ) -> Iterator[tuple[int, int]]:
-    """Cut units ``first`` to ``last`` into runs within both limits; one too long is alone."""
+    """Cut units ``first`` to ``last`` into runs within both limits; a unit too long is alone."""
     while first < last:
         fitting = int(np.searchsorted(ends, ends[first] + bytes_max, side="right")) - 1
         end = min(max(fitting, first + 1), first + count_max, last)

@@ -1,4 +1,4 @@
-"""``format("rocketmq")``: the door that Spark looks for. Light to import; rooms open when used."""
+"""``format("rocketmq")``: the class that Spark looks for; imports the rest when it is used."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RocketMqSource(DataSource):
         try:
             return StreamReader(SourceSettings.of(self.options, streaming=True), schema)
         except ContrailError as error:
-            # Spark 4.3 stops a reader that it never got, and tells of that alone.
+            # Spark 4.3 stops a reader that was never made, and reports only that error.
             return RefusedStream(error)
 
     @spoken

@@ -1,4 +1,4 @@
-"""Errors as Spark shows them: what they say comes first."""
+"""Errors as Spark shows them: the error's text first, without a traceback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contrail.errors import ContrailError
 
 # Spark's Python processes leave the traceback out of a failure when this is set.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-# Set in every Python process that Spark starts, and in no program of a user's.
+# Set in every Python process that Spark starts, and in no program of a user.
 _WORKER_MARK = "SPARK_AUTH_SOCKET_TIMEOUT"
 
 P = ParamSpec("P")
@@ -20,9 +20,9 @@ S = TypeVar("S")
 
 
 def spoken(work: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Have Spark show what an error of ours says first, without the frames that led to it.
+    """Have Spark show the text of a Contrail error first, without its traceback.
 
-    The process ends with the failure, so the setting lasts no longer than that.
+    The process ends with the failure, and the setting with it.
     """
 
     @wraps(work)

@@ -1,8 +1,8 @@
-"""The streaming side of the source.
+"""Streaming reads.
 
-Everything but ``read`` runs in one process of the query on the driver, which keeps a view of the
-cluster. Progress lives in Spark's checkpoint alone: the group offsets that are published are for
-those who watch, and never read back.
+All methods but ``read`` run in one process of the query on the driver, which keeps a view of the
+cluster. Progress lives in Spark's checkpoint alone: the published consumer offsets are for
+monitors, and never read back.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ from contrail.pipeline.spoken_errors import spoken
 
 log = logging.getLogger(__name__)
 
-# Spark asks for the end of the queues twice per poll; both may have the same answer.
+# Spark asks for the end of the queues twice per poll; both calls may get the same answer.
 RANGES_AGE_MS_MAX = 200
-# The mean size of records is measured on so many records of each of so many queues.
+# The mean size of records is measured on this many records of each of this many queues.
 _SAMPLE_QUEUE_COUNT = 4
 _SAMPLE_RECORD_COUNT = 32
 
 
 class TriggerGate:
-    """Holds a small batch back until it has grown, or has waited long enough."""
+    """Delays a small batch until it has grown, or has waited long enough."""
 
     def __init__(self, count_min: int | None, delay_ms_max: int) -> None:
         self._count_min = count_min
@@ -83,7 +83,7 @@ class TriggerGate:
 
 
 class GroupProgress:
-    """Publishes a stream's progress as offsets of a group, which is made where it is not yet."""
+    """Publishes a stream's progress as consumer offsets of a group, and creates the group."""
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -98,7 +98,7 @@ class GroupProgress:
         view.publish(self._group, told)
 
     def _make(self, brokers: set[str]) -> None:
-        """Make the group at these brokers; offsets of a group that is not there are refused."""
+        """Create the group at these brokers, which refuse offsets of an unknown group."""
         client = client_settings(self._settings.cluster)
         with Admin(client.namesrv, tls=client.tls) as admin:
             found = admin.group_configs(allow_partial=True)
@@ -108,8 +108,8 @@ class GroupProgress:
                         admin.create_group(self._group, broker=broker)
                     self._known_at.add(broker)
                 except ClientError as error:
-                    # It is away, or lets nobody make groups; the next commit asks again.
-                    log.warning("%s is not told the progress: %s", broker, error)
+                    # The broker is away, or refuses to create groups; the next commit tries again.
+                    log.warning("the progress is not published at %s: %s", broker, error)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -124,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mean_record_bytes = 0.0
         self._group_progress = GroupProgress(settings)
 
-    # Where the stream is.
+    # Offsets of the stream.
 
     def initialOffset(self) -> OffsetJson:
         ranges = all_ranges(self._settings, self._opened())
@@ -159,9 +159,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limited(
         self, starts: dict[QueueKey, int], ends: dict[QueueKey, int]
     ) -> dict[QueueKey, int]:
-        """As much of what can be reached as the options admit to one batch.
+        """The reachable offsets, limited as the options say for one batch.
 
-        What is held back may never grow once the end of the run is fixed, so then it is not.
+        A batch is not delayed once the end of the run is fixed: it would never grow.
         """
         count = count_between(starts, ends)
         if self._target is None and not self._gate.lets_pass(count, monotonic_ms()):
@@ -175,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _measure(self, starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]) -> None:
-        """Follow the size of the records that come next, some of the longest queues' first ones."""
+        """Estimate the size of the next records, by the first ones of the longest queues."""
         lags = {
             key: ends[key] - starts[key] for key in ends if ends[key] > starts.get(key, ends[key])
         }
@@ -189,14 +189,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._mean_record_bytes = (known + size / count) / 2
 
     def _sizes(self, piece: QueueSlice) -> tuple[int, int]:
-        """The bytes and the number of the records of a slice, whatever the filters say of them."""
+        """The bytes and the number of the records of a slice, without filters."""
         unfiltered = replace(self._settings, tags=None, sql_filter=None, fail_on_data_loss=False)
         size, count = 0, 0
         for buffer, positions in read_slice(unfiltered, piece):
             size, count = size + len(buffer), count + len(positions)
         return size, count
 
-    # What a batch reads.
+    # Reads of a batch.
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         starts, ends = from_json(start), from_json(end)
@@ -223,7 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._settings.group is not None:
                 self._group_progress.publish(self._opened(), ends)
         except ContrailError as error:
-            # Spark has the progress; the others are told again after the next batch.
+            # Spark has the progress; it is published again after the next batch.
             log.warning("the progress is not published: %s", error)
 
     def stop(self) -> None:
@@ -248,7 +248,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stands for a stream whose options are refused: tells why when Spark first asks anything."""
+    """Stands for a stream whose options are refused: raises the error in Spark's first call."""
 
     def __init__(self, reason: ContrailError) -> None:
         self._reason = reason

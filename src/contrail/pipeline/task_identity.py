@@ -1,4 +1,4 @@
-"""Who a running Spark task is: the one place that reads Spark's local properties.
+"""The identity of a running Spark task: the one module that reads Spark's local properties.
 
 Their names are Spark's internals. They are the same in every release from 4.0 on, and a test
 reads them in a real query.
@@ -18,7 +18,7 @@ BATCH_ID_PROPERTY = "streaming.sql.batchId"
 class TaskIdentity(NamedTuple):
     """``sink_id``, ``batch_id`` and ``partition`` are the same when a task runs again.
 
-    ``attempt`` never is, not even after a restart of the application.
+    ``attempt`` is always new, also after a restart of the application.
     """
 
     sink_id: str
@@ -32,7 +32,7 @@ class TaskIdentity(NamedTuple):
 
 
 class RunningTask(Protocol):
-    """What is used of Spark's ``TaskContext``."""
+    """The used part of Spark's ``TaskContext``."""
 
     def partitionId(self) -> int: ...
     def getLocalProperty(self, key: str) -> str | None: ...
@@ -42,7 +42,7 @@ def current_task() -> RunningTask:
     """The task that this process runs now.
 
     Raises:
-        SinkRefused: it runs none.
+        SinkRefused: the process runs no task.
     """
     from pyspark import TaskContext
 
@@ -56,7 +56,7 @@ def stream_identity(task: RunningTask, sink_id: str | None) -> TaskIdentity:
     """A task of a streaming query; ``sink_id`` is the option, which replaces the query's id.
 
     Raises:
-        SinkRefused: Spark does not say which query or batch it is.
+        SinkRefused: Spark does not give the query's id or the batch's number.
     """
     query_id = sink_id or task.getLocalProperty(QUERY_ID_PROPERTY)
     batch_id = task.getLocalProperty(BATCH_ID_PROPERTY)
@@ -79,7 +79,7 @@ def batch_identity(task: RunningTask, write_id: str) -> TaskIdentity:
 
 
 def nameless_identity(task: RunningTask) -> TaskIdentity:
-    """A task whose rows nobody will recognise."""
+    """A task whose rows cannot be recognised when it runs again."""
     return TaskIdentity("", 0, task.partitionId(), _new_attempt())
 
 

@@ -1,7 +1,7 @@
 """The writers of ``format("rocketmq")``, as Spark calls them.
 
 ``write`` runs in a task on an executor, ``commit`` and ``abort`` on the driver, in other processes:
-all they know of each other is the commit message. Spark runs tasks again, replays whole batches,
+they share only the commit messages. Spark runs tasks again, replays whole batches,
 and may abort a batch whose commit it began; see ``sink_batch`` for why that is harmless.
 """
 
@@ -42,7 +42,7 @@ _SINK_ID_CHARS_MAX = 128
 
 
 def batch_writer(schema: StructType, settings: SinkSettings) -> BatchWriter:
-    """What ``df.write`` uses.
+    """The writer of ``df.write``.
 
     Raises:
         OptionInvalid: a column or an option does not fit; no task was started.
@@ -53,13 +53,13 @@ def batch_writer(schema: StructType, settings: SinkSettings) -> BatchWriter:
 
 
 def _with_write_id(settings: SinkSettings) -> SinkSettings:
-    """Without an id of the write nobody can know its rows when it runs again."""
+    """The settings with a write id: without one, the rows of a second run are not recognised."""
     _check_id("writeId", settings.write_id)
     mode = settings.idempotence
     if settings.write_id is not None or settings.dedupe_by_keys or mode is Idempotence.NONE:
         return settings
     if mode is Idempotence.TRANSACTIONAL:
-        # All or nothing needs a name, if only for this one run.
+        # A transactional write needs an id, if only for this one run.
         return replace(settings, write_id=f"write-{uuid.uuid4().hex}")
     if mode is Idempotence.DEDUPE:
         raise OptionInvalid(
@@ -74,7 +74,7 @@ def _with_write_id(settings: SinkSettings) -> SinkSettings:
 
 
 def stream_writer(schema: StructType, settings: SinkSettings) -> StreamWriter:
-    """What ``df.writeStream`` uses.
+    """The writer of ``df.writeStream``.
 
     Raises:
         OptionInvalid: a column or an option does not fit; no task was started.
@@ -96,7 +96,7 @@ def _check_id(option: str, text: str | None) -> None:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver: counts and who it was, never rows."""
+    """A task's message to the driver: counts and its identity, never rows."""
 
     sink_id: str
     batch_id: int
@@ -129,7 +129,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The micro-batches of a query. Spark makes a new one for each, twice."""
+    """Writes the micro-batches of a query. Spark makes two writers for each batch."""
 
     def __init__(self, plan: RowPlan, settings: SinkSettings) -> None:
         self._plan = plan
@@ -177,7 +177,7 @@ def commit(settings: SinkSettings, messages: Sequence[WriterCommitMessage | None
 def left_out_text(
     write_id: str | None, messages: Sequence[WriterCommitMessage | None]
 ) -> str | None:
-    """What to say of rows that were not stored because their write was known; None without any."""
+    """The warning about rows that were left out because their write was known; None without any."""
     outcomes = [one.outcome for one in messages if isinstance(one, Written)]
     dropped_count = sum(one.dropped_count for one in outcomes)
     decided_count = sum(one.was_decided for one in outcomes)
@@ -203,7 +203,7 @@ def abort(settings: SinkSettings, messages: Sequence[WriterCommitMessage | None]
 
 
 def prepared_of(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    """The tasks that left something to decide, or found it decided."""
+    """The tasks that prepared rows for a decision, or found the batch decided."""
     return [
         one
         for one in messages
@@ -227,10 +227,10 @@ def commit_prepared(calls: Calls, prepared: Sequence[Written]) -> None:
 
 
 def coordinator_of(prepared: Sequence[Written]) -> str:
-    """The broker that the tasks found to decide on their batch, or to have decided.
+    """The coordinator that the tasks found for their batch.
 
     Raises:
-        SinkRefused: they found several.
+        SinkRefused: the tasks found several.
     """
     deciders = {one.outcome.coordinator for one in prepared if one.outcome.was_decided}
     names = deciders or {one.outcome.coordinator for one in prepared}
@@ -245,7 +245,7 @@ def coordinator_of(prepared: Sequence[Written]) -> str:
 
 
 def participants_of(prepared: Sequence[Written]) -> Participants:
-    """Which attempt of which partition counts, by broker."""
+    """The attempt of each partition whose rows are delivered, by broker."""
     found: dict[str, dict[int, str]] = {}
     for one in prepared:
         for name in one.outcome.prepared_at:
@@ -254,10 +254,10 @@ def participants_of(prepared: Sequence[Written]) -> Participants:
 
 
 def abort_prepared(calls: Calls, prepared: Sequence[Written], *, all_wrote: bool) -> None:
-    """Take back what tasks prepared, unless the batch is decided or may yet be.
+    """Roll back the prepared rows of tasks, unless the batch is or may yet be decided.
 
-    When all tasks wrote, it was the commit that failed, and nobody knows whether the decision is
-    on its way: nothing is taken back then. What stays ends with the next batch, or by its age.
+    If all tasks wrote, the commit failed, and the decision may be under way: nothing is rolled
+    back then. Rows that stay prepared end with the next batch, or by their age.
     """
     first = prepared[0]
     if any(

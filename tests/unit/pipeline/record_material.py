@@ -1,4 +1,4 @@
-"""What the decoder's tests share: the engines there are, and what rows they must give."""
+"""Shared by the decoder's tests: the engines, and the rows they must give."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ENGINES = {
 
 
 def with_engine(name: str, work: Callable[[], Any]) -> Any:
-    """What ``work`` comes to with one of the engines."""
+    """The result of ``work`` with one of the engines."""
     engine, kernel = ENGINES[name]
     with (
         mock.patch.object(arrow, "_engine", return_value=engine),
@@ -66,7 +66,7 @@ def rows_of(batches: Iterator[pa.RecordBatch] | list[pa.RecordBatch]) -> list[di
 def decoded(
     name: str, log: bytes, plan: ColumnPlan = ALL_COLUMNS, *, raw_body: bool = False
 ) -> list[dict[str, Any]]:
-    """A log's rows as an engine gives them."""
+    """A log's rows as an engine decodes them."""
 
     def work() -> list[dict[str, Any]]:
         positions = arrow.walk(log)
@@ -86,7 +86,7 @@ def decoded(
 
 
 def expected_rows(log: bytes, *, raw_body: bool = False) -> list[dict[str, Any]]:
-    """A log's rows as the record model and the client say, one field at a time."""
+    """A log's rows by the record model and the client, one field at a time."""
     rows = []
     for stored in split_record_run(log):
         units = _unwrapped(stored)

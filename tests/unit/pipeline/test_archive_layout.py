@@ -1,4 +1,4 @@
-"""An archive's rules: what a round takes, what is lost, which hours are closed, what is merged."""
+"""An archive's rules: ranges of rounds, lost messages, closed hours, merged files."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ spans = st.dictionaries(
 )
 
 
-def test_a_known_queue_goes_on_where_the_archive_ends_and_a_new_one_at_its_oldest() -> None:
+def test_an_archived_queue_goes_on_at_its_end_and_a_new_queue_at_its_oldest_message() -> None:
     ranges = {A0: Range(0, 100), A1: Range(40, 90), B0: Range(0, 7)}
     found = plan_spans({A0: 60, B0: 7}, ranges, {})
     assert found == {A0: Range(60, 100), A1: Range(40, 90)}
 
 
-def test_only_a_new_queue_begins_at_the_time_that_was_asked_for() -> None:
+def test_only_a_new_queue_begins_at_the_given_time() -> None:
     ranges = {A0: Range(0, 100), A1: Range(40, 90)}
     found = plan_spans({A0: 60}, ranges, {A0: 80, A1: 80})
     assert found == {A0: Range(60, 100), A1: Range(80, 90)}
 
 
-def test_what_was_deleted_before_its_turn_is_lost_and_the_rest_is_not() -> None:
+def test_messages_deleted_before_their_round_are_lost_and_the_rest_is_not() -> None:
     ranges = {A0: Range(50, 100), A1: Range(200, 200)}
     wanted = {A0: Range(30, 100), A1: Range(150, 200)}
     assert lost_spans(wanted, ranges) == {A0: Range(30, 50), A1: Range(150, 200)}
@@ -72,14 +72,16 @@ def test_an_archive_ahead_of_its_queue_is_of_another_queue() -> None:
         refuse_foreign({A0: 101}, {A0: Range(0, 100)})
 
 
-def test_retention_is_near_when_it_is_close_behind_and_has_begun() -> None:
+def test_a_queue_is_near_deletion_once_retention_has_begun_and_is_close() -> None:
     ranges = {A0: Range(1_000, 11_000), A1: Range(0, 10_000), B0: Range(1_000, 11_000)}
     wanted = {A0: Range(1_900, 11_000), A1: Range(0, 10_000), B0: Range(2_000, 11_000)}
     assert near_deletion(wanted, ranges) == {A0: 900}
 
 
 @given(spans, st.integers(1, 40_000))
-def test_rounds_take_everything_once_and_in_order(todo: dict[QueueKey, Range], most: int) -> None:
+def test_rounds_have_every_message_once_and_in_order(
+    todo: dict[QueueKey, Range], most: int
+) -> None:
     reached = {queue: span.queue_offset_start for queue, span in todo.items()}
     left = dict(todo)
     while left:
@@ -95,20 +97,20 @@ def test_rounds_take_everything_once_and_in_order(todo: dict[QueueKey, Range], m
 
 
 @given(spans)
-def test_a_round_is_the_same_after_its_way_through_a_file(read: dict[QueueKey, Range]) -> None:
+def test_a_round_is_read_back_from_its_file(read: dict[QueueKey, Range]) -> None:
     ends = {queue: span.queue_offset_end for queue, span in read.items()}
     done = Round(7, ends, read, (PlacedFile("a/b.parquet", "a/c.parquet", 3, 99),))
     assert Round.of_json(json.loads(json.dumps(done.as_json()))) == done
 
 
-def test_the_source_is_told_queues_and_places() -> None:
+def test_the_source_gets_queues_and_offsets() -> None:
     todo = {A1: Range(5, 9), B0: Range(0, 2)}
     assert assigned(todo) == {"orders": ["broker-a:1", "broker-b:0"]}
     assert starting_offsets(todo) == {"orders": {"broker-a:1": 5, "broker-b:0": 0}}
     assert ending_offsets(todo) == {"orders": {"broker-a:1": 9, "broker-b:0": 2}}
 
 
-def test_an_hour_is_read_from_its_folder_and_nothing_else_is_one() -> None:
+def test_only_a_folder_of_an_hour_is_read_as_one() -> None:
     found = parse_hour("topic=%25DLQ%25g/date=2026-11-16/hour=09/x.parquet")
     assert found == Hour("%DLQ%g", "2026-11-16", 9)
     assert parse_hour("_contrail/staging/topic=x") is None
@@ -123,7 +125,7 @@ def test_an_hour_is_closed_only_after_its_end_and_the_grace() -> None:
     assert is_closed(hour, datetime(2026, 11, 16, 10, 30, tzinfo=UTC), grace)
 
 
-def test_no_two_rounds_give_a_file_the_same_place() -> None:
+def test_no_two_rounds_give_a_file_the_same_path() -> None:
     staged = [("topic=a/date=d/hour=01/part-1", 5, 50), ("topic=a/date=d/hour=01/part-0", 4, 40)]
     first, second = place_files(3, staged), place_files(4, staged)
     assert [file.place for file in first] == [
@@ -134,7 +136,7 @@ def test_no_two_rounds_give_a_file_the_same_place() -> None:
     assert not {file.place for file in first} & {file.place for file in second}
 
 
-def test_neighbours_are_merged_up_to_the_target_and_a_large_file_stays() -> None:
+def test_adjacent_files_are_merged_up_to_the_target_and_a_large_file_stays() -> None:
     files = [Sized("1", 40), Sized("2", 50), Sized("3", 500), Sized("4", 10), Sized("5", 10)]
     groups = plan_merges(reversed(files), 100)
     assert [[file.name for file in group] for group in groups] == [["1", "2"], ["4", "5"]]

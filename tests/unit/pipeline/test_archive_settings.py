@@ -1,4 +1,4 @@
-"""What an archive job is told: contradictions are named, and the rest becomes source options."""
+"""Settings of an archive job: contradictions are named, the rest becomes source options."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_contradiction_is_named(changes: dict[str, Any], named: str) -> None:
         ArchiveSettings(**{**LIVE, **changes})
 
 
-def test_a_rounds_options_are_ones_that_the_source_takes() -> None:
+def test_the_source_accepts_a_rounds_options() -> None:
     settings = ArchiveSettings(**LIVE, options={"tls.enable": "true"})
     spans = {QueueKey("orders", "broker-a", 3): Range(5, 9)}
     options = {**source_options(settings), **span_options(spans)}
@@ -59,7 +59,7 @@ def test_a_rounds_options_are_ones_that_the_source_takes() -> None:
     assert read.cluster.tls_enable
 
 
-def test_a_store_folder_gives_the_topics_that_are_asked_for() -> None:
+def test_a_store_folder_gives_the_chosen_topics() -> None:
     def chosen(topic: str, **options: str) -> bool:
         return is_chosen(topic, SourceSettings.of({"storePath": "s", **options}, streaming=False))
 
@@ -72,7 +72,7 @@ def test_a_store_folder_gives_the_topics_that_are_asked_for() -> None:
     assert not chosen("my-orders", subscribePattern="ord.*")
 
 
-def test_the_topics_that_were_asked_for_are_known_by_name_or_whole_pattern() -> None:
+def test_topics_are_chosen_by_name_or_whole_pattern() -> None:
     assert ArchiveSettings(**LIVE).takes("orders")
     assert not ArchiveSettings(**LIVE).takes("orders-2")
     by_pattern = ArchiveSettings(**{**LIVE, "topics": (), "topic_pattern": "ord.*"})
@@ -85,7 +85,7 @@ def test_brokers_that_are_away_are_named_with_their_queues() -> None:
     assert away_lines(["a"], queues) == ["a", "b (orders 0, 1; stock 3)"]
 
 
-def test_a_broker_that_is_away_ends_the_command_with_1_unless_that_is_allowed(
+def test_a_broker_that_is_away_ends_the_command_with_1_unless_allowed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def job(settings: ArchiveSettings, **_: object) -> Summary:

@@ -1,4 +1,4 @@
-"""Records as Arrow batches: one engine like the other, and every rare kind of record."""
+"""Records as Arrow batches: equal rows from both engines, and every rare form of record."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ def test_a_record_that_cannot_be_decoded_is_a_row_with_its_body_as_stored(
     assert bad["decodeError"].startswith(f"record at physical offset {place} cannot be decoded: ")
     assert bad["decodeError"] in caplog.text
     assert "the column decodeError says which rows" in caplog.text
-    # The column is there if it is asked for: whoever has not asked reads how to.
+    # The log names the column, or how to ask for it.
     caplog.clear()
     (told,) = decoded(engine, log, plan_columns(schema_of(["body"])))[1:2]
     assert told == {"body": message.body}
     assert "name the column decodeError in .schema(...) to see which rows" in caplog.text
-    # Nobody pays for bodies that are not asked for.
+    # Bodies are not inflated if no column needs them.
     assert decoded(engine, log, plan_columns(schema_of(["flag"]))) == [{"flag": 0}] * 3
     (alone,) = with_engine(
         engine,
@@ -138,7 +138,7 @@ def test_a_record_that_cannot_be_decoded_is_a_row_with_its_body_as_stored(
 
 @engines
 @pytest.mark.parametrize("message", UNDECODABLE)
-def test_a_record_that_cannot_be_decoded_is_refused_where_that_is_asked(
+def test_a_record_that_cannot_be_decoded_is_refused_if_the_option_says_so(
     engine: str, message: MessageDraft
 ) -> None:
     log = log_of([draft(), message])
@@ -163,7 +163,7 @@ def test_the_first_record_of_a_task_that_cannot_be_decoded_is_logged(
     plan = plan_columns(schema_of(["body"]))
     list(arrow.batches(log, arrow.walk(log), plan, broker_name="", rows_max=2, undecodable=kept))
     assert kept.count == 5
-    # Interpreted kernels are told of as well, once for each process.
+    # Interpreted kernels are logged as well, once for each process.
     told = [message for message in caplog.messages if "record at physical offset" in message]
     assert len(told) == 1
     assert told[0].startswith("orders broker-a:0: record at physical offset 0 cannot")
@@ -231,7 +231,7 @@ def test_a_column_that_cannot_be_addressed_is_refused(monkeypatch: pytest.Monkey
 
 
 @engines
-def test_numbers_of_a_place_without_a_record_name_that_place(engine: str) -> None:
+def test_numbers_at_a_position_without_a_record_name_the_position(engine: str) -> None:
     log = log_of([draft()])
     rows = np.array([0, 5], np.int64)
     with pytest.raises(RecordDamaged, match="no whole record starts at byte 5 of the buffer"):
@@ -241,12 +241,12 @@ def test_numbers_of_a_place_without_a_record_name_that_place(engine: str) -> Non
 def test_a_walk_with_a_base_names_the_physical_offset() -> None:
     log = log_of([draft(), draft()], base_offset=4096)
     assert len(arrow.walk(log, base_offset=4096)) == 2
-    with pytest.raises(RecordDamaged, match="physical offset 8192: it belongs elsewhere") as raised:
+    with pytest.raises(RecordDamaged, match="physical offset 8192: it names another") as raised:
         arrow.walk(log, base_offset=8192)
     assert raised.value.physical_offset == 8192
 
 
-def test_any_buffer_will_do() -> None:
+def test_any_kind_of_buffer_is_decoded() -> None:
     log = log_of([draft(1)])
     plan = plan_columns(schema_of(list(MESSAGE_COLUMNS)))
     for buffer in (bytearray(log), memoryview(log)):
@@ -263,7 +263,7 @@ def test_topics_are_read_for_choosing_rows() -> None:
 
 @pytest.mark.proves("house.folded.arrow-engines", "spark.source.arrow")
 @pytest.mark.parametrize("is_compiled", [True, False])
-def test_without_the_compiled_kernel_python_takes_over_and_says_so_once(
+def test_without_the_compiled_kernel_python_decodes_and_logs_it_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_compiled: bool
 ) -> None:
     suffix = EXTENSION_SUFFIXES[0] if is_compiled else ".py"

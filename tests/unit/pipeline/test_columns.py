@@ -1,4 +1,4 @@
-"""Columns: the table, schemas as projections, and what is refused about them."""
+"""Columns: the table, schemas as projections, and refused schemas."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_property_that_two_columns_need_is_looked_up_once() -> None:
     assert plan.property_names == ["TAGS"]
 
 
-def test_a_plan_travels_to_the_executors() -> None:
+def test_a_plan_can_be_pickled_for_executors() -> None:
     plan = plan_columns(default_schema(True))
     assert pickle.loads(pickle.dumps(plan)) == plan
 
@@ -81,7 +81,7 @@ def test_a_plan_travels_to_the_executors() -> None:
         (StructField("keys", StringType(), False), "leave out `NOT NULL`"),
     ],
 )
-def test_a_column_that_cannot_be_read_so_is_refused(field: StructField, message: str) -> None:
+def test_a_column_of_another_type_is_refused(field: StructField, message: str) -> None:
     with pytest.raises(OptionInvalid, match=message):
         plan_columns(schema(field))
 

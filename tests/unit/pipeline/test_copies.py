@@ -1,4 +1,4 @@
-"""What a copy of a stored message carries, and to which queue it goes."""
+"""The content of a copy of a stored message, and its queue."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def plan(queues: int, *, keep_queues: bool) -> CopyPlan:
     )
 
 
-def test_a_restored_message_keeps_what_is_its_own_and_says_where_it_was() -> None:
+def test_a_restored_message_keeps_its_own_properties_and_names_its_origin() -> None:
     copy = restored(original(QUEUE, {**OWN, **OF_ITS_WAY}), None, "job-1")
     assert copy == Copy(
         "orders",
@@ -101,7 +101,7 @@ def test_a_replayed_letter_goes_to_its_origin_without_its_retries() -> None:
     )
 
 
-def test_what_a_proxy_noted_of_the_origin_is_stronger() -> None:
+def test_the_origin_that_a_proxy_noted_wins() -> None:
     dead = {
         names.RETRY_TOPIC: "half-true",
         names.DLQ_ORIGIN_TOPIC: "orders",
@@ -113,7 +113,7 @@ def test_what_a_proxy_noted_of_the_origin_is_stronger() -> None:
     assert (copy.topic, copy.properties[REPLAYED_ORIGIN_ID]) == ("orders", "CD")
 
 
-def test_a_letter_that_was_replayed_before_counts_on() -> None:
+def test_a_letter_that_was_replayed_before_counts_its_replays() -> None:
     dead = {names.RETRY_TOPIC: "orders", REPLAY_COUNT: "2"}
     copy = replayed(original(DEAD, dead), None, "job")
     assert isinstance(copy, Copy)
@@ -131,14 +131,14 @@ def test_restored_messages_of_a_queue_go_to_the_queue_of_its_name() -> None:
     assert plan(4, keep_queues=True).target("orders", original(QUEUE, OWN)) == ("broker-a", 1)
 
 
-def test_restored_messages_of_a_queue_that_is_gone_stay_together() -> None:
+def test_restored_messages_of_a_missing_queue_stay_together() -> None:
     lost = [original(DEAD, {}, place) for place in range(10)]
     assert {plan(3, keep_queues=True).target("orders", one) for one in lost[1:]} == {
         ("broker-a", 0)
     }
 
 
-def test_replayed_letters_are_spread_but_those_of_a_key_are_not() -> None:
+def test_replayed_letters_are_spread_but_letters_of_a_key_are_not() -> None:
     spread = plan(4, keep_queues=False)
     plain = {spread.target("orders", original(DEAD, {}, place)) for place in range(8)}
     keyed = {spread.target("orders", original(DEAD, OWN, place)) for place in range(8)}
@@ -146,13 +146,13 @@ def test_replayed_letters_are_spread_but_those_of_a_key_are_not() -> None:
     assert len(keyed) == 1
 
 
-# Sending, to a broker that a test plays.
+# Sending, to a fake broker.
 
 Answer = Callable[[int], tuple[int, int]]
 
 
 class Broker:
-    """Takes what it is sent; ``answer`` says how many of so many are stored, and dropped."""
+    """Accepts sends; ``answer`` says how many of their messages are stored and dropped."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -186,7 +186,7 @@ def letters(places: Sequence[int]) -> pa.RecordBatch:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[Any, ...]]]:
-    """Sends letters to a broker; each one's place, outcome and reason."""
+    """Sends letters to a broker; returns the place, outcome and reason of each."""
 
     def send(broker: Broker, *batches: pa.RecordBatch, **changes: Any) -> list[tuple[Any, ...]]:
         monkeypatch.setattr(copy_sender, "_admin_of", lambda cluster: broker)
@@ -206,7 +206,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[Any, ...]]
     return send
 
 
-def test_what_brokers_had_before_is_told_from_what_was_sent_now(sent: Any) -> None:
+def test_repeats_that_brokers_dropped_are_counted_apart_from_sent_messages(sent: Any) -> None:
     told = sent(Broker(lambda count: (count - 2, 2)), letters(range(3)), resumed=True)
     assert told == [
         (0, "replayed", ALREADY),
@@ -216,7 +216,7 @@ def test_what_brokers_had_before_is_told_from_what_was_sent_now(sent: Any) -> No
 
 
 @pytest.mark.parametrize("answer", [(2, 1), (2, 0)])
-def test_what_a_broker_drops_though_it_was_never_sent_fails_the_job(
+def test_dropped_messages_that_were_never_sent_fail_the_job(
     sent: Any, answer: tuple[int, int]
 ) -> None:
     with pytest.raises(JobFailed, match=r"from %DLQ%payers/broker-a/0/7 on, though none was sent"):
@@ -245,7 +245,7 @@ def test_requests_stay_below_their_size(sent: Any, monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_a_place_that_is_there_twice_is_sent_once(sent: Any) -> None:
+def test_a_queue_offset_that_occurs_twice_is_sent_once(sent: Any) -> None:
     broker = Broker(lambda count: (count, 0))
     told = sent(broker, letters([4, 4, 5]))
     assert sorted(told) == [

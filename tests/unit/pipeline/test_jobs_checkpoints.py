@@ -1,4 +1,4 @@
-"""Whose a checkpoint folder is."""
+"""Claims of checkpoint folders."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def test_another_job_is_refused_by_name(tmp_path: Path) -> None:
         Checkpoint(tmp_path).claim("dedupe", {})
 
 
-def test_other_settings_are_refused_and_what_differs_is_named(tmp_path: Path) -> None:
+def test_other_settings_are_refused_and_the_differences_named(tmp_path: Path) -> None:
     Checkpoint(tmp_path).claim("migrate", {"topic": "orders", "key": "auto"})
     with pytest.raises(OptionInvalid, match="key was 'auto' and is now 'keys'"):
         Checkpoint(tmp_path).claim("migrate", {"topic": "orders", "key": "keys"})
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear all")
     with pytest.raises(OptionInvalid, match="something else in it"):
         Checkpoint(tmp_path).claim("migrate", {})
     assert [one.name for one in tmp_path.iterdir()] == ["letter.txt"]
 
 
-def test_a_damaged_state_is_not_taken_for_a_new_folder(tmp_path: Path) -> None:
+def test_a_damaged_state_does_not_count_as_a_new_folder(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("{}")
     with pytest.raises(StateFileDamaged):
         Checkpoint(tmp_path).claim("migrate", {})
@@ -53,7 +53,7 @@ def test_an_address_that_is_no_folder_is_refused() -> None:
         Checkpoint("s3://bucket/x")
 
 
-def test_each_query_has_a_folder_of_its_own_below(tmp_path: Path) -> None:
+def test_each_query_has_its_own_folder(tmp_path: Path) -> None:
     checkpoint = Checkpoint(f"file://{tmp_path}")
     assert checkpoint.spark() == str(tmp_path / "spark" / "query")
     assert checkpoint.spark("copy") == str(tmp_path / "spark" / "copy")
@@ -65,7 +65,7 @@ def test_nothing_is_written_before_the_claim(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("spark.migration.dry-run-refusals")
-def test_a_look_tells_the_notes_and_refuses_what_a_claim_would(tmp_path: Path) -> None:
+def test_a_peek_returns_the_notes_and_refuses_as_a_claim_does(tmp_path: Path) -> None:
     claimed = Checkpoint(tmp_path / "a")
     claimed.claim("migrate", {"topic": "orders"})
     claimed.note(done=7)
@@ -81,7 +81,7 @@ def test_a_look_tells_the_notes_and_refuses_what_a_claim_would(tmp_path: Path) -
         look(str(tmp_path), "migrate", {"topic": "orders"})
 
 
-def test_settings_that_came_or_went_are_differences_too() -> None:
+def test_added_and_removed_settings_are_differences_too() -> None:
     assert differences({"a": 1, "b": 2}, {"b": 2, "c": 3}) == [
         "a was 1 and is now None",
         "c was None and is now 3",

@@ -1,4 +1,4 @@
-"""The shared side of ``contrail pipeline``: exit codes, one line for what is wrong, summaries."""
+"""The shared part of ``contrail pipeline``: exit codes, one line for an error, summaries."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_missing_spark_is_one_line_with_the_command_that_installs_it(
     assert len(answer.output.strip().splitlines()) == 1
 
 
-def test_a_job_without_a_checkpoint_is_told_to_have_one() -> None:
+def test_a_job_without_a_checkpoint_is_refused_with_the_flag() -> None:
     answer = CliRunner().invoke(app, ["pipeline", "migrate", "a", "b", "--yes"])
     assert answer.exit_code == 2
     assert "--checkpoint DIR" in answer.output
@@ -96,7 +96,7 @@ def test_a_summary_is_printed_for_people_or_as_json(capsys: pytest.CaptureFixtur
         check_json(f"pipeline-{command}", told)
 
 
-def test_a_job_that_needs_consent_is_refused_where_nobody_can_give_it(
+def test_a_job_that_needs_consent_is_refused_without_a_terminal(
     spark: FakeSpark, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
@@ -119,7 +119,7 @@ def test_a_session_is_opened_when_the_job_needs_it_and_stopped_after_it(spark: F
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_dry_run_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_asks_for_no_consent(capsys: pytest.CaptureFixture[str]) -> None:
     shared.run(job, Settings(dry_run=True), shared.Running(confirm=True))
     assert "job: planned" in capsys.readouterr().out
 
@@ -152,7 +152,7 @@ def test_each_kind_of_error_has_its_exit_code_and_is_one_line(
         assert str(error) in told
 
 
-def test_a_failure_of_spark_is_one_line_and_a_bug_of_ours_is_not_hidden(
+def test_a_failure_of_spark_is_one_line_and_a_bug_is_not_hidden(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail(error: Exception) -> Callable[[], None]:
@@ -177,7 +177,7 @@ def test_a_failure_of_spark_is_one_line_and_a_bug_of_ours_is_not_hidden(
         fail(ZeroDivisionError())()
 
 
-def test_the_line_of_ours_in_a_page_of_sparks_is_found() -> None:
+def test_the_line_of_a_contrail_error_in_sparks_output_is_found() -> None:
     page = (
         "[STREAM_FAILED] Query terminated\n  File x.py\n"
         "contrail.errors.DataLost: orders broker-a:0 has lost 1 to 5\n  at org.apache\n"
@@ -185,7 +185,7 @@ def test_the_line_of_ours_in_a_page_of_sparks_is_found() -> None:
     assert shared.spark_line(page) == "orders broker-a:0 has lost 1 to 5"
 
 
-def test_a_failed_worker_of_spark_is_told_by_the_last_line_of_its_python() -> None:
+def test_a_failed_worker_of_spark_is_reported_by_its_last_python_line() -> None:
     page = (
         "An error occurred while calling o165.collectToPython.\n"
         ": org.apache.spark.SparkException: \nError from python worker:\n"
@@ -198,7 +198,7 @@ def test_a_failed_worker_of_spark_is_told_by_the_last_line_of_its_python() -> No
     )
 
 
-def test_the_name_of_a_call_is_not_why_it_failed() -> None:
+def test_the_name_of_a_call_is_not_the_reason_of_its_failure() -> None:
     page = (
         "An error occurred while calling o47.load.\n"
         ": java.io.IOException: Cannot run program\n\tat x\n"
@@ -215,7 +215,7 @@ def test_a_setting_of_spark_must_have_a_name_and_a_value(
     assert "--conf 'spark.x' is not NAME=VALUE" in capsys.readouterr().err
 
 
-def test_the_first_interrupt_is_a_wish_and_the_second_is_none() -> None:
+def test_the_first_interrupt_asks_the_job_to_stop_and_the_second_ends_it() -> None:
     before = signal.getsignal(signal.SIGINT)
     waiting: AbstractContextManager[Any] = shared.interrupts()
     with waiting as asked:
@@ -227,7 +227,7 @@ def test_the_first_interrupt_is_a_wish_and_the_second_is_none() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_the_progress_bar_takes_whatever_a_job_tells() -> None:
+def test_the_progress_bar_accepts_all_progress_of_a_job() -> None:
     with shared.shown_progress() as progress:
         progress.at(1)
         progress.begin("copying", 10)

@@ -1,4 +1,4 @@
-"""What a dedupe job refuses before it starts, what it takes for a repeat and what it forgets."""
+"""A dedupe job: refused settings, messages that count as repeats, forgotten keys."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settings(**changed: Any) -> DedupeSettings:
     return DedupeSettings(**{**given, **changed})
 
 
-def test_the_usual_settings_are_fine() -> None:
+def test_the_default_settings_are_fine() -> None:
     settings().check()
     settings(to_topic="orders", to_namesrv="there:9876").check()
 
@@ -47,7 +47,9 @@ def test_the_usual_settings_are_fine() -> None:
         ({"window": "0s"}, "such as 30s"),
     ],
 )
-def test_a_wrong_setting_is_refused_with_what_it_may_be(changed: dict[str, Any], told: str) -> None:
+def test_a_wrong_setting_is_refused_with_its_valid_values(
+    changed: dict[str, Any], told: str
+) -> None:
     with pytest.raises(OptionInvalid, match=told):
         settings(**changed).check()
 
@@ -59,7 +61,7 @@ def test_a_window_is_a_length_of_time(window: str, long_ms: int) -> None:
     assert settings(window=window).window_ms == long_ms
 
 
-def test_what_is_remembered_may_not_change_between_runs() -> None:
+def test_settings_of_the_memory_may_not_change_between_runs() -> None:
     assert settings().fixed() == settings(rows_per_batch=5, continuous=True).fixed()
     assert settings().fixed() != settings(window="2h").fixed()
     assert settings().fixed() != settings(key="$.id").fixed()
@@ -70,7 +72,7 @@ def test_what_is_remembered_may_not_change_between_runs() -> None:
     st.integers(1, 50),
     st.lists(st.integers(0, 40), max_size=5),
 )
-def test_what_is_dropped_is_near_to_what_is_kept_in_any_order_and_batches(
+def test_dropped_messages_are_near_kept_ones_in_any_order_and_batches(
     times: list[int], window_ms: int, cuts: list[int]
 ) -> None:
     kept: list[int] = []
@@ -89,7 +91,7 @@ def test_what_is_dropped_is_near_to_what_is_kept_in_any_order_and_batches(
 
 
 class Remembered:
-    """What Spark gives a group to keep its state in, at a moment."""
+    """Stands for Spark's state of a group, at a given time."""
 
     def __init__(self) -> None:
         self.kept: bytes | None = None
@@ -131,7 +133,7 @@ def marks(
     return [is_repeat for one in found for is_repeat in one["isRepeat"].tolist()]
 
 
-def test_a_message_before_or_after_a_kept_one_is_its_repeat_within_the_window_only() -> None:
+def test_a_message_is_a_repeat_within_the_window_before_or_after_a_kept_one_only() -> None:
     state = Remembered()
     assert marks(state, [NOW_MS + 1, NOW_MS]) == [False, True]
     assert marks(state, [NOW_MS - HOUR_MS, NOW_MS + HOUR_MS]) == [True, True]
@@ -154,17 +156,17 @@ def test_a_key_is_forgotten_when_the_slowest_queue_is_beyond_its_window() -> Non
     assert not state.exists
 
 
-def test_a_key_whose_time_came_while_the_job_was_away_is_kept_for_what_was_left_to_read() -> None:
+def test_a_key_that_expired_while_the_job_was_down_is_kept_for_unread_messages() -> None:
     state = Remembered()
     marks(state, [NOW_MS])
-    # Stopped for a day: what was stored a minute later is read only now.
+    # Stopped for a day: a message stored a minute later is read only now.
     state.now_ms = NOW_MS + 24 * HOUR_MS
     lag_ms = 24 * HOUR_MS - 60_000
     marks(state, [], lag_ms=lag_ms)
     assert marks(state, [NOW_MS + 60_000], lag_ms=lag_ms) == [True]
 
 
-def test_what_says_it_is_very_old_is_still_remembered_for_the_window() -> None:
+def test_a_message_with_a_very_old_time_is_remembered_for_the_window() -> None:
     state = Remembered()
     assert marks(state, [NOW_MS - 100 * HOUR_MS]) == [False]
     assert state.due_ms == NOW_MS + HOUR_MS

@@ -1,4 +1,4 @@
-"""The rules of a migration: what it refuses, when it cuts over, where groups begin."""
+"""The rules of a migration: refused settings, the cut-over, offsets of groups."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def target(*widths: int) -> list[QueueRange]:
     ]
 
 
-# What is refused.
+# Refused settings.
 
 
 @pytest.mark.parametrize("to_namesrv", [None, "here:9876"])
@@ -63,7 +63,7 @@ def test_a_cut_over_needs_following() -> None:
     settings(cut_over_after_s=5, follow=True).check()
 
 
-def test_only_options_of_both_clusters_and_the_idempotence_are_taken() -> None:
+def test_only_options_of_both_clusters_and_the_idempotence_are_accepted() -> None:
     wish = settings(options={"TLS.enable": "true", "idempotence": "none"})
     wish.check()
     assert wish.cluster_options == {"TLS.enable": "true"}
@@ -96,7 +96,7 @@ def test_a_target_with_other_queues_than_at_first_is_refused() -> None:
             check_same_queues(settings(), now, noted)
 
 
-def test_a_target_of_another_width_is_refused_and_told() -> None:
+def test_a_target_of_another_width_is_refused_with_its_widths() -> None:
     with pytest.raises(OptionInvalid, match="8 on broker-0, 4 on broker-1"):
         check_width(settings(queues=8), target(8, 4))
     check_width(settings(queues=8), target(8, 8))
@@ -122,7 +122,7 @@ def test_a_queue_is_found_by_its_name_though_a_broker_has_colons() -> None:
     assert queue_of("orders", "rack:7:broker:3") == ("orders", "rack:7:broker", 3)
 
 
-def test_offsets_are_told_to_the_source_in_its_own_form() -> None:
+def test_the_source_gets_offsets_in_its_own_form() -> None:
     text = offsets_option("orders", {"b:1": 5, "a:0": 7})
     assert json.loads(text) == {"orders": {"a:0": 7, "b:1": 5}}
 
@@ -144,7 +144,7 @@ def test_only_finished_batches_count_as_copied(tmp_path: Path) -> None:
     assert committed_offsets(tmp_path, "orders") == {"a:0": 100}
 
 
-def test_a_first_batch_that_never_finished_is_nothing(tmp_path: Path) -> None:
+def test_an_unfinished_first_batch_counts_as_nothing(tmp_path: Path) -> None:
     write_batch(tmp_path, 0, {"a:0": 10}, finished=False)
     assert committed_offsets(tmp_path, "orders") is None
 
@@ -168,14 +168,14 @@ def test_no_broker_is_away_when_all_queues_are_there_or_theirs_are_registered() 
     assert away_text(["a:0", "a:1"], ["a:0"], ["a"]) is None
 
 
-def test_brokers_are_told_with_the_number_of_their_queues() -> None:
+def test_brokers_are_listed_with_the_number_of_their_queues() -> None:
     assert brokers_text(["b:0", "a:1", "a:0"]) == ["a: 2 queues", "b: 1 queues"]
 
 
 # Cutting over.
 
 
-def test_following_ends_when_nothing_was_left_for_long_enough() -> None:
+def test_following_ends_when_there_was_no_lag_for_long_enough() -> None:
     rule = CutOver(5)
     assert not rule.is_due(0, 100.0, asked=False)
     assert not rule.is_due(0, 104.9, asked=False)
@@ -183,7 +183,7 @@ def test_following_ends_when_nothing_was_left_for_long_enough() -> None:
 
 
 @pytest.mark.parametrize("lag", [3, None], ids=["something arrived", "nobody knows"])
-def test_the_wait_begins_anew_when_something_is_left(lag: int | None) -> None:
+def test_the_wait_begins_anew_when_there_is_lag(lag: int | None) -> None:
     rule = CutOver(5)
     rule.is_due(0, 100.0, asked=False)
     assert not rule.is_due(lag, 104.0, asked=False)
@@ -191,7 +191,7 @@ def test_the_wait_begins_anew_when_something_is_left(lag: int | None) -> None:
     assert rule.is_due(0, 111.0, asked=False)
 
 
-def test_following_ends_at_once_when_asked_to_and_never_by_itself_without_a_time() -> None:
+def test_following_ends_on_request_and_never_by_itself_without_a_time() -> None:
     rule = CutOver(None)
     assert not rule.is_due(0, 1.0, asked=False)
     assert not rule.is_due(0, 1e9, asked=False)
@@ -241,7 +241,7 @@ def test_many_differences_are_counted() -> None:
 # Groups.
 
 
-def test_a_group_that_consumed_everything_begins_at_the_end() -> None:
+def test_a_group_that_consumed_all_messages_begins_at_the_end() -> None:
     assert group_place(unconsumed=None, foreign=None, queue_offset_max=70, known=None) == 70
 
 
@@ -253,13 +253,13 @@ places = st.none() | st.integers(0, 1_000)
 
 
 @given(places, places, st.integers(0, 1_000), places)
-def test_a_group_never_begins_after_anything_it_has_not_consumed(
+def test_a_group_never_begins_after_an_unconsumed_message(
     unconsumed: int | None, foreign: int | None, queue_offset_max: int, known: int | None
 ) -> None:
     place = group_place(
         unconsumed=unconsumed, foreign=foreign, queue_offset_max=queue_offset_max, known=known
     )
-    # Of what is no copy, a group has consumed all before its own place.
+    # A group has consumed all messages that are no copies before its own offset.
     consumed = 0 if known is None else known
     assert unconsumed is None or place <= unconsumed
     assert foreign is None or place <= max(foreign, consumed)
@@ -267,5 +267,5 @@ def test_a_group_never_begins_after_anything_it_has_not_consumed(
     assert place in [queue_offset_max, unconsumed, foreign, known]
 
 
-def test_a_group_with_a_place_of_its_own_does_not_go_back_to_what_it_has_consumed() -> None:
+def test_a_group_with_its_own_offset_does_not_go_back_to_consumed_messages() -> None:
     assert group_place(unconsumed=None, foreign=0, queue_offset_max=70, known=40) == 40

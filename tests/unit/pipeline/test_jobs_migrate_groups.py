@@ -1,4 +1,4 @@
-"""A migration's groups: known everywhere before they are set, and set once whatever ends a run."""
+"""A migration's groups: created on every broker before they are set, and set only once."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ CONSUMED = 5
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Stands for the end of the process."""
 
 
 class Steps:
-    """Counts what is done to the world, and ends the run before one of them: after the last."""
+    """Counts changes of the cluster and the checkpoint, and ends the run before one of them."""
 
     def __init__(self) -> None:
         self.end_at: int | None = None
@@ -81,7 +81,7 @@ class Cluster:
 
 
 class Source:
-    """Of the groups, one has settings here."""
+    """The source cluster; one of the groups has settings here."""
 
     def committed_offsets(self, group: str, topic: str) -> dict[MessageQueue, int | None]:
         return {MessageQueue(topic, "broker-s", 0): 3}
@@ -137,7 +137,7 @@ def test_every_broker_of_the_target_knows_a_group_before_any_offset_is_set(tmp_p
     assert target.offsets == PLACES
     for known in target.configs.values():
         retries = {group: known[group].retry_count_max for group in GROUPS}
-        # As another broker of the target has it, else as the source, else as usual.
+        # Settings of another broker of the target, else of the source, else the defaults.
         assert retries == {
             "billing": 7,
             "mail": 2,
@@ -146,10 +146,10 @@ def test_every_broker_of_the_target_knows_a_group_before_any_offset_is_set(tmp_p
 
 
 @pytest.mark.proves("spark.migration.unknown-groups")
-def test_a_run_that_ends_at_any_step_is_finished_by_the_next_and_sets_nothing_back(
+def test_a_run_killed_at_any_step_is_finished_by_the_next_and_sets_no_offset_back(
     tmp_path: Path,
 ) -> None:
-    """What had moved consumed on before the next run."""
+    """Groups that were set consume messages before the next run."""
     count = step_count(tmp_path / "whole")
     assert count == 5 + 1 + len(PLACES) + len(GROUPS)
     for step in range(count):
@@ -171,7 +171,7 @@ def test_a_run_that_ends_at_any_step_is_finished_by_the_next_and_sets_nothing_ba
         assert target.offsets == at_last
 
 
-def test_a_broker_that_refuses_leaves_what_is_set_and_is_named(tmp_path: Path) -> None:
+def test_a_broker_that_refuses_is_named_and_set_offsets_stay(tmp_path: Path) -> None:
     target = Cluster(Steps())
     target.refusing = {"broker-b"}
     with pytest.raises(JobFailed, match=r"'billing' is set on 2 of 3 queues of 'wide'.*says no"):
@@ -183,7 +183,7 @@ def test_a_broker_that_refuses_leaves_what_is_set_and_is_named(tmp_path: Path) -
     assert target.offsets == {**PLACES, ("billing", "broker-a:0"): gone_on}
 
 
-def test_a_group_that_is_half_set_and_consumes_again_is_left_and_told(tmp_path: Path) -> None:
+def test_a_half_set_group_that_consumes_again_is_left_and_reported(tmp_path: Path) -> None:
     target = Cluster(Steps())
     # After the groups are made, their places noted, and one offset set.
     target.steps.end_at = 7
@@ -200,7 +200,7 @@ def test_a_group_that_is_half_set_and_consumes_again_is_left_and_told(tmp_path: 
     assert target.offsets == PLACES
 
 
-def test_a_checkpoint_of_before_has_its_groups_set(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_older_version_has_its_groups_set(tmp_path: Path) -> None:
     """Its notes name whole groups only."""
     target = Cluster(Steps())
     Checkpoint.note(claimed(tmp_path, target.steps), groups_set=["billing", "stock"])

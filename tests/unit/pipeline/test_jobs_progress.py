@@ -1,4 +1,4 @@
-"""How a job counts what its query did, and what it hands back."""
+"""A job's counts of its query's batches, and its summary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(batch_id: int, rows: int, *, end: int = 0, latest: int = 0) -> dict[st
 
 
 class FakeQuery:
-    """A query that ends after so many polls, with one batch more at each."""
+    """A query that ends after a number of polls, with one more batch at each."""
 
     def __init__(self, polls: int) -> None:
         self.polls = polls
@@ -59,7 +59,7 @@ class Told:
     def end(self) -> None: ...
 
 
-def test_rows_are_counted_once_though_a_batch_is_told_of_often() -> None:
+def test_rows_are_counted_once_though_a_batch_is_reported_often() -> None:
     total = BatchSum(lambda one: int(one["numInputRows"]))
     total.add([batch(0, 5), batch(1, 0)])
     total.add([batch(0, 5), batch(1, 7)])
@@ -75,18 +75,18 @@ def test_a_count_of_many_batches_does_not_remember_them_all() -> None:
     assert len(total._counted) <= 200
 
 
-def test_the_lag_is_what_the_source_has_beyond_the_batch() -> None:
+def test_the_lag_counts_messages_of_the_source_beyond_the_batch() -> None:
     assert lag_of(batch(3, 1, end=40, latest=100)) == 60
     assert lag_of(batch(3, 1, end=100, latest=100)) == 0
 
 
-def test_a_source_that_does_not_tell_has_no_lag() -> None:
+def test_a_source_without_offsets_has_no_lag() -> None:
     unknown = {"sources": [{"endOffset": "5", "latestOffset": None}]}
     assert lag_of(unknown) is None
     assert lag_of({"sources": [{"endOffset": "no json", "latestOffset": "{}"}]}) is None
 
 
-def test_watching_ends_with_the_query_and_tells_its_rows() -> None:
+def test_watching_ends_with_the_query_and_returns_its_rows() -> None:
     told = Told()
     query = FakeQuery(polls=6)
     assert watch(query, told) == 60  # type: ignore[arg-type]
@@ -94,21 +94,21 @@ def test_watching_ends_with_the_query_and_tells_its_rows() -> None:
     assert not query.stopped
 
 
-def test_watching_stops_the_query_when_it_is_told_to() -> None:
+def test_watching_stops_the_query_on_request() -> None:
     query = FakeQuery(polls=1_000)
     assert watch(query, SILENT, lambda: len(query.seen) == 4) == 40  # type: ignore[arg-type]
     assert query.stopped
 
 
 class LateQuery(FakeQuery):
-    """Ends after its first batch, since a Python process did not call back."""
+    """Fails after its first batch, because a Python process did not connect."""
 
     def awaitTermination(self, timeout: int) -> bool:
         super().awaitTermination(timeout)
         raise RuntimeError("[STREAM_FAILED] Python worker failed to connect back. SQLSTATE: XXKST")
 
 
-def test_a_query_whose_python_was_late_is_started_again_and_its_rows_counted_once() -> None:
+def test_a_query_whose_python_was_late_is_restarted_and_its_rows_counted_once() -> None:
     queries = [LateQuery(9), FakeQuery(3)]
     waiting = iter(queries)
     assert run_query(lambda: next(waiting), SILENT) == 30  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def test_a_query_that_is_late_every_time_fails_as_does_any_other_failure() -> No
     assert made == [1]
 
 
-def test_a_query_is_stopped_when_its_own_progress_says_so() -> None:
+def test_a_query_is_stopped_by_its_own_progress() -> None:
     query = FakeQuery(1_000)
     total = run_query(lambda: query, SILENT, lambda one: len(one.recentProgress) == 3)  # type: ignore[arg-type,return-value]
     assert total == 30

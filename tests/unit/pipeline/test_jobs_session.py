@@ -1,4 +1,4 @@
-"""Which Spark a job runs on, and what is said where there is none."""
+"""The Spark session of a job, and the errors without Spark or Java."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from contrail.pipeline.jobs import session
 
 
 class Builder:
-    """Takes what ``SparkSession.builder`` takes, and remembers it."""
+    """Records the calls of ``SparkSession.builder``."""
 
     def __init__(self) -> None:
         self.settings: dict[str, str] = {}
@@ -64,21 +64,21 @@ def opened(master: str | None = None, conf: Mapping[str, str] | None = None) -> 
     return session.open_session("test", master=master, conf=conf)
 
 
-def test_without_a_word_spark_runs_in_this_process(builder: Builder) -> None:
+def test_without_a_master_spark_runs_in_this_process(builder: Builder) -> None:
     opened()
     assert builder.place == "local[*]"
     assert builder.settings["spark.sql.session.timeZone"] == "UTC"
     assert builder.settings["spark.driver.host"] == "127.0.0.1"
 
 
-def test_a_master_is_taken_as_it_is(builder: Builder) -> None:
+def test_a_master_is_passed_unchanged(builder: Builder) -> None:
     opened("spark://there:7077")
     assert builder.place == "spark://there:7077"
     assert "spark.driver.host" not in builder.settings
 
 
 @pytest.mark.proves("spark.clusters.masters")
-def test_executors_of_a_master_take_the_python_of_their_packed_environment(
+def test_executors_of_a_master_use_the_python_of_their_packed_environment(
     builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON")
@@ -114,7 +114,7 @@ def test_a_python_that_is_named_is_used_on_both_sides(
 
 
 def test_a_connect_session_is_given_no_settings_of_its_server(builder: Builder) -> None:
-    """Spark refuses each of them with a warning of three lines."""
+    """Spark refuses each such setting with a warning of three lines."""
     opened("sc://there", {"spark.sql.shuffle.partitions": "8"})
     assert builder.settings == {
         "spark.sql.session.timeZone": "UTC",
@@ -131,7 +131,7 @@ def test_a_connect_address_needs_no_java_here(
 
 
 @pytest.mark.parametrize("variable", ["SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"])
-def test_what_the_environment_has_chosen_is_left(
+def test_a_master_of_the_environment_is_left(
     builder: Builder, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, "1")
@@ -139,7 +139,7 @@ def test_what_the_environment_has_chosen_is_left(
     assert builder.place is None
 
 
-def test_given_settings_are_stronger_than_ours(builder: Builder) -> None:
+def test_given_settings_override_those_of_the_job(builder: Builder) -> None:
     opened(conf={"spark.ui.enabled": "true", "spark.executor.memory": "3g"})
     assert builder.settings["spark.ui.enabled"] == "true"
     assert builder.settings["spark.executor.memory"] == "3g"
@@ -149,7 +149,7 @@ def test_given_settings_are_stronger_than_ours(builder: Builder) -> None:
     ("found", "told"), [(None, "no Java was found"), (11, "is Java 11")], ids=["none", "too old"]
 )
 @pytest.mark.usefixtures("builder")
-def test_without_java_seventeen_the_command_that_installs_it_is_told(
+def test_without_java_seventeen_the_error_has_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, found: int | None, told: str
 ) -> None:
     monkeypatch.setattr(session, "java_version", lambda program: found)
@@ -180,7 +180,7 @@ def test_a_spark_that_does_not_start_is_one_line(
         ("not a java", 0),
     ],
 )
-def test_a_java_tells_its_release(tmp_path: Path, text: str, version: int) -> None:
+def test_the_release_of_a_java_is_read(tmp_path: Path, text: str, version: int) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").touch()
     assert session.java_version(str(tmp_path / "bin" / "java")) == 0
@@ -188,12 +188,12 @@ def test_a_java_tells_its_release(tmp_path: Path, text: str, version: int) -> No
     assert session.java_version(str(tmp_path / "bin" / "java")) == version
 
 
-def test_a_java_that_is_not_there_has_no_release(tmp_path: Path) -> None:
+def test_a_missing_java_has_no_release(tmp_path: Path) -> None:
     assert session.java_version(str(tmp_path / "java")) is None
 
 
 class Given:
-    """A session of the caller's; ``sources`` are those registered with it."""
+    """A session of the caller; ``sources`` are registered with it."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -215,7 +215,7 @@ def test_a_given_session_learns_the_format_and_is_left_open() -> None:
     assert not given.stopped
 
 
-def test_a_session_that_is_there_is_used_and_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_session_is_used_and_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
     active: Any = Given()
     monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: active)
     with session.job_session(None, "test") as spark:
@@ -231,7 +231,7 @@ def test_a_session_that_is_there_is_used_and_left_open(monkeypatch: pytest.Monke
         *("k8s://https://k:6443", "sc://a", "sc://a:15002/;token=x", "sc://[::1]:15002", None, ""),
     ],
 )
-def test_an_address_of_a_master_is_taken(master: str | None) -> None:
+def test_an_address_of_a_master_is_accepted(master: str | None) -> None:
     session.SessionToOpen("x", master=master)
 
 
@@ -243,7 +243,7 @@ def test_an_address_of_a_master_is_taken(master: str | None) -> None:
         *("spark://a:7077,", " local", "yarn-client", "mesos://a:5050"),
     ],
 )
-def test_what_is_no_master_is_refused_before_anything_is_started(
+def test_an_invalid_master_is_refused_before_spark_is_started(
     master: str, builder: Builder
 ) -> None:
     with pytest.raises(OptionInvalid, match="is none: give local"):

@@ -1,4 +1,4 @@
-"""Which topics a job may write to."""
+"""Topics that a job may and may not write to."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_a_closed_topic_of_the_system_is_no_target(topic: str, is_there: bool) -
 
 
 @pytest.mark.parametrize("topic", OPEN_OF_THE_SYSTEM)
-def test_an_open_one_is_written_and_not_made(topic: str) -> None:
+def test_an_open_system_topic_is_written_and_not_created(topic: str) -> None:
     check_target(topic, None, is_there=True)
     with pytest.raises(OptionInvalid, match="belongs to the system"):
         check_target(topic, 4, is_there=False)
 
 
 @pytest.mark.parametrize("topic", ["", " ", "or ders", "a/b", "a" * 128, "\u00e4"])
-def test_a_name_that_no_topic_may_have_is_not_made(topic: str) -> None:
+def test_a_topic_with_an_invalid_name_is_not_created(topic: str) -> None:
     with pytest.raises(OptionInvalid):
         check_target(topic, 4, is_there=False)
 
@@ -48,7 +48,7 @@ def test_a_missing_topic_needs_a_width_that_a_topic_can_have() -> None:
             check_target("orders", queues, is_there=False)
 
 
-def test_a_retry_topic_takes_no_batches() -> None:
+def test_a_retry_topic_is_no_target() -> None:
     with pytest.raises(OptionInvalid, match="brokers take no batches for a retry topic"):
         refuse_retry_topic("%RETRY%g")
     with pytest.raises(OptionInvalid, match="brokers take no batches for a retry topic"):

@@ -1,4 +1,4 @@
-"""Places in queues: Spark's JSON, where reads begin, and how a stream moves."""
+"""Queue offsets: Spark's JSON, the beginning of reads, and the moves of a stream."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def lagging(draw: st.DrawFn) -> tuple[dict[QueueKey, int], dict[QueueKey, int]]:
 
 
 @given(st.dictionaries(keys, st.integers(0, 2**62)))
-def test_offsets_come_back_from_their_json(offsets: dict[QueueKey, int]) -> None:
+def test_offsets_are_read_back_from_their_json(offsets: dict[QueueKey, int]) -> None:
     assert from_json(json.loads(json.dumps(to_json(offsets)))) == offsets
 
 
-def test_equal_offsets_are_equal_text_whatever_order_they_were_learned_in() -> None:
+def test_equal_offsets_give_equal_text_in_any_order() -> None:
     shuffled = {B0: 1, A1: 2, A0: 3}
     ordered = {A0: 3, A1: 2, B0: 1}
     text = '{"orders": {"broker-a:0": 3, "broker-a:1": 2, "broker-b:0": 1}}'
@@ -74,7 +74,7 @@ def test_a_place_without_times_needs_no_lookup(place: Place, expected: dict[Queu
     assert start_of(place, RANGES, {}) == end_of(place, RANGES, {}) == expected
 
 
-def test_times_by_queue_are_asked_once_for_each_time() -> None:
+def test_times_by_queue_are_looked_up_once_for_each_time() -> None:
     place = Place(PlaceKind.TIMESTAMPS, by_queue={A0: 7, A1: 9, B0: 7})
     assert asked_times(place, RANGES) == {7: [A0, B0], 9: [A1]}
     assert asked_times(Place(PlaceKind.TIMESTAMP, timestamp_ms=3), RANGES) == {3: [A0, A1, B0]}
@@ -101,7 +101,7 @@ def test_a_place_by_queue_names_every_queue_and_no_other() -> None:
 
 @pytest.mark.proves("spark.source.admission")
 @given(lagging(), st.integers(1, 3000))
-def test_a_share_is_all_that_is_allowed_and_no_more(
+def test_a_share_uses_the_whole_limit_and_no_more(
     places: tuple[dict[QueueKey, int], dict[QueueKey, int]], count_max: int
 ) -> None:
     start, end = places
@@ -143,7 +143,7 @@ def test_a_stream_waits_for_a_broker_that_is_away_and_enters_new_queues_at_their
     assert (ends, losses) == ({A0: 100, B0: 7, new: 30}, [])
 
 
-def test_a_queue_that_ends_before_it_was_read_is_told() -> None:
+def test_a_queue_that_ends_before_its_read_offset_is_reported() -> None:
     ends, losses = reachable({A0: 500}, {A0: (0, 3)})
     assert ends == {A0: 3}
     assert losses == [
@@ -152,12 +152,12 @@ def test_a_queue_that_ends_before_it_was_read_is_told() -> None:
     ]
 
 
-def test_what_is_there_is_read_whole() -> None:
+def test_present_messages_are_read_whole() -> None:
     start, end = {A0: 20, A1: 50, B0: 5}, {A0: 90, A1: 50, B0: 5}
     assert ranges_to_read(start, end, RANGES) == ([Slice(A0, 20, 90)], [])
 
 
-def test_a_queue_of_a_broker_that_is_away_is_read_as_it_was_planned() -> None:
+def test_a_queue_of_a_broker_that_is_away_is_read_as_planned() -> None:
     assert ranges_to_read({A0: 20}, {A0: 90}, {}) == ([Slice(A0, 20, 90)], [])
 
 
@@ -171,14 +171,14 @@ def test_a_queue_of_a_broker_that_is_away_is_read_as_it_was_planned() -> None:
         (110, 120, [], "ends at 100, before 110"),
     ],
 )
-def test_what_is_gone_is_cut_off_and_told(
+def test_removed_messages_are_cut_off_and_reported(
     start: int, end: int, slices: list[Slice], loss: str
 ) -> None:
     assert ranges_to_read({A0: start}, {A0: end}, RANGES) == (slices, [f"orders broker-a:0 {loss}"])
 
 
 @pytest.mark.proves("spark.source.progress")
-def test_lag_is_what_comes_after_the_place() -> None:
+def test_lag_counts_offsets_after_the_place() -> None:
     assert lag_by_queue({A0: 90, A1: 50}, RANGES) == {A0: 10, A1: 0, B0: 0}
 
 
@@ -192,7 +192,7 @@ def test_lag_is_what_comes_after_the_place() -> None:
     ],
 )
 def test_a_queue_that_would_end_before_its_start_is_named(starting: Place, refused: bool) -> None:
-    """What is left of a queue may begin behind the end that was asked for."""
+    """The oldest message left in a queue may be behind the wanted end."""
     ending = Place(PlaceKind.OFFSETS, by_queue={A0: 7}, option="endingOffsets")
     require_order(starting, ending, {A0: 7}, {A0: 7})
     if not refused:

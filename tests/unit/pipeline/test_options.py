@@ -1,4 +1,4 @@
-"""The options of the source and the sink: what they mean, and what is refused and how."""
+"""The options of the source and the sink: their meanings and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sink(**options: str) -> SinkSettings:
     return SinkSettings.of({**NAMESRV, **options})
 
 
-def test_a_batch_reads_everything_and_a_stream_what_comes() -> None:
+def test_a_batch_reads_all_messages_and_a_stream_new_ones() -> None:
     assert batch().starting.kind is PlaceKind.EARLIEST
     assert batch().ending.kind is PlaceKind.LATEST
     assert stream().starting.kind is PlaceKind.LATEST
@@ -53,7 +53,7 @@ def test_settings_without_options_have_the_defaults_of_the_table() -> None:
     assert SinkSettings.of(NAMESRV) == SinkSettings(cluster=made.cluster)
 
 
-def test_option_names_are_taken_in_any_case_as_spark_hands_them_over() -> None:
+def test_option_names_are_accepted_in_any_case_as_spark_passes_them() -> None:
     given = {"NAMESRVADDR": "a:1,b:2", "subscribe": " x , y,x ", "failondataloss": "FALSE"}
     settings = SourceSettings.of(given, streaming=False)
     assert settings.cluster.namesrv_addr == "a:1;b:2"
@@ -81,12 +81,12 @@ def test_headers_is_another_name_of_properties() -> None:
         ("path", "storePath"),
     ],
 )
-def test_an_unknown_option_is_refused_with_the_one_that_was_meant(wrong: str, meant: str) -> None:
+def test_an_unknown_option_is_refused_with_a_suggestion(wrong: str, meant: str) -> None:
     with pytest.raises(OptionInvalid, match=re.escape(f"{wrong}: ") + f".*did you mean {meant}"):
         batch(**{wrong: "1"})
 
 
-def test_an_option_like_no_other_is_refused_with_all_there_are() -> None:
+def test_an_option_without_a_similar_name_is_refused_with_all_names() -> None:
     with pytest.raises(OptionInvalid, match=r"zzz: .*there are .*subscribe") as refused:
         batch(zzz="1")
     names = str(refused.value).partition("there are ")[2].split(", ")
@@ -100,7 +100,7 @@ def test_an_option_of_the_other_side_is_refused() -> None:
         sink(subscribe="orders")
 
 
-def test_options_that_spark_leaves_among_ours_are_its_own() -> None:
+def test_sparks_own_options_are_ignored() -> None:
     assert sink(checkpointlocation="/c", queryname="q") == sink()
 
 
@@ -155,7 +155,7 @@ def test_the_password_of_a_key_is_not_shown() -> None:
         ({**OFFLINE, "sqlFilter": "a"}, "sqlFilter: it needs a broker"),
     ],
 )
-def test_what_contradicts_or_is_malformed_is_refused_by_name(
+def test_contradicting_and_malformed_options_are_refused_by_name(
     options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(OptionInvalid, match=message):
@@ -175,7 +175,7 @@ def test_what_contradicts_or_is_malformed_is_refused_by_name(
         ({"minOffsetsPerTrigger": "9", "maxTriggerDelay": "soon"}, "maxTriggerDelay='soon'"),
     ],
 )
-def test_what_a_stream_cannot_have_is_refused_by_name(
+def test_options_that_a_stream_cannot_have_are_refused_by_name(
     options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(OptionInvalid, match=message):
@@ -223,7 +223,7 @@ def test_queues_are_named_with_their_broker() -> None:
     assert settings.assigned == {"t": (("b", 0), ("c:d", 1))}
 
 
-def test_a_stream_tells_its_progress_to_the_group_that_it_is_given() -> None:
+def test_a_stream_publishes_its_progress_to_the_given_group() -> None:
     assert stream().group is None
     assert stream(consumerGroup="mine").group == "mine"
 
@@ -235,7 +235,7 @@ def test_a_group_made_from_a_prefix_is_the_same_each_time_and_another_for_other_
     assert stream(groupIdPrefix="p", subscribe="bills").group != group
 
 
-def test_settings_travel_to_executors() -> None:
+def test_settings_can_be_pickled_for_executors() -> None:
     for settings in (batch(startingTimestamp="1"), stream(), sink(topic="t")):
         assert pickle.loads(pickle.dumps(settings)) == settings
 
@@ -256,12 +256,14 @@ def test_the_sink_has_its_modes() -> None:
         ({"path": "x"}, r"path: there is no such option .*did you mean topic"),
     ],
 )
-def test_the_sink_refuses_what_it_could_not_keep(options: dict[str, str], message: str) -> None:
+def test_the_sink_refuses_guarantees_that_it_cannot_keep(
+    options: dict[str, str], message: str
+) -> None:
     with pytest.raises(OptionInvalid, match=message):
         sink(**options)
 
 
-def test_async_progress_goes_with_a_sink_that_promises_nothing() -> None:
+def test_async_progress_is_accepted_without_idempotence() -> None:
     assert sink(asyncProgressTrackingEnabled="true", idempotence="none").async_progress
 
 

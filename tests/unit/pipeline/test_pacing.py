@@ -1,4 +1,4 @@
-"""A rate is kept over any stretch of time, and idle time is not made up for."""
+"""A rate holds over any time span, and unused allowance of idle time is lost."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from contrail.pipeline.jobs.pacing import Pacer, chunk_size
     st.integers(1, 5_000),
     st.lists(st.tuples(st.integers(1, 200), st.floats(0, 0.5)), min_size=1, max_size=40),
 )
-def test_never_more_go_than_the_rate_allows(rate: int, sends: list[tuple[int, float]]) -> None:
+def test_never_more_messages_are_sent_than_the_rate_allows(
+    rate: int, sends: list[tuple[int, float]]
+) -> None:
     now_s, sent = 100.0, 0
     pacer = Pacer(rate, now_s)
     for count, pause_s in sends:
         now_s += pacer.wait_s(count, now_s)
-        # All before this one have had their time.
+        # All sends before this one were allowed by now.
         assert sent <= rate * (now_s - 100.0) + 1e-6
         sent += count
         now_s += pause_s
 
 
 @pytest.mark.proves("house.folded.dead-letter-replays")
-def test_a_pause_is_not_made_up_for() -> None:
+def test_unused_allowance_of_a_pause_is_lost() -> None:
     pacer = Pacer(10, 0.0)
     assert pacer.wait_s(10, 0.0) == 0
     assert pacer.wait_s(10, 60.0) == 0

@@ -1,4 +1,4 @@
-"""Slices of queues become partitions: all of each, in order, as many as were asked for."""
+"""Slices of queues become partitions: whole, in order, in the wanted number."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_partitions_cover_the_slices_exactly(
     assert all(0 < length <= (count_max or length) for length in lengths(parts))
 
 
-def test_a_partition_travels_and_says_what_it_is() -> None:
+def test_a_partition_can_be_pickled_and_names_its_slice() -> None:
     part = QueueSlice("orders", "broker-a", 3, 5, 9)
     assert pickle.loads(pickle.dumps(part)) == part
     assert hash(pickle.loads(pickle.dumps(part))) == hash(part)

@@ -1,4 +1,4 @@
-"""Filters that are asked of the broker: exact ones are done with, others come back."""
+"""Pushed filters: exact ones are dropped, Spark gets the others back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SLICES = [Slice(A0, 0, 100), Slice(A1, 0, 100), Slice(B0, 0, 100)]
 
 
 def exactly(*filters: Filter) -> Pushed:
-    """What is pushed of filters of which none may come back."""
+    """The pushed part of filters that all must be applied exactly."""
     pushed, unhandled = push(filters, with_tags=True)
     assert unhandled == []
     return pushed
@@ -77,18 +77,18 @@ def test_offsets_are_bounded_exactly(filters: list[Filter], bounds: tuple[int, i
     assert left(*filters)[0] == Slice(A0, *bounds)
 
 
-def test_bounds_that_leave_nothing_leave_no_slice() -> None:
+def test_bounds_without_any_offset_leave_no_slice() -> None:
     assert left(GreaterThan(("queueOffset",), 50), LessThan(("queueOffset",), 50)) == []
 
 
-def test_a_list_of_offsets_narrows_and_comes_back() -> None:
+def test_a_list_of_offsets_narrows_and_goes_back_to_spark() -> None:
     asked = In(("queueOffset",), (3, 9, None))
     pushed, unhandled = push([asked], with_tags=True)
     assert unhandled == [asked]
     assert (pushed.queue_offset_start, pushed.queue_offset_end) == (3, 10)
 
 
-def test_tags_become_the_subscription_unless_there_is_one() -> None:
+def test_tags_become_the_subscription_unless_it_has_an_expression() -> None:
     asked = In(("tags",), ("paid", "open"))
     assert exactly(asked).tag_expression == "open || paid"
     assert exactly(asked, EqualTo(("tags",), "paid")).tag_expression == "paid"
@@ -97,12 +97,12 @@ def test_tags_become_the_subscription_unless_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("tag", ["", "*", "a||b", " a", "a|"])
-def test_a_tag_that_a_subscription_would_read_otherwise_comes_back(tag: str) -> None:
+def test_a_tag_that_a_subscription_would_read_otherwise_goes_back_to_spark(tag: str) -> None:
     asked = EqualTo(("tags",), tag)
     assert push([asked], with_tags=True) == (NOTHING_PUSHED, [asked])
 
 
-def test_times_narrow_with_a_margin_and_always_come_back() -> None:
+def test_times_narrow_with_a_margin_and_always_go_back_to_spark() -> None:
     at = datetime(2026, 1, 1, 0, 0, 0, 1500, tzinfo=UTC)
     at_ms = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000) + 1
     filters = [GreaterThanOrEqual(("storeTimestamp",), at), LessThan(("storeTimestamp",), at)]
@@ -130,5 +130,5 @@ def test_times_narrow_with_a_margin_and_always_come_back() -> None:
         GreaterThan(("queueOffset",), "7"),
     ],
 )
-def test_what_is_not_understood_changes_nothing_and_comes_back(asked: Filter) -> None:
+def test_an_unknown_filter_changes_nothing_and_goes_back_to_spark(asked: Filter) -> None:
     assert push([asked], with_tags=True) == (NOTHING_PUSHED, [asked])

@@ -37,7 +37,7 @@ def test_buckets_cover_the_time_and_are_about_as_many_as_asked(
     assert buckets.count <= count_max + 1
 
 
-def test_topics_are_told_with_rates_busiest_first() -> None:
+def test_topics_are_listed_with_rates_busiest_first() -> None:
     counted = [
         {"topic": "a", "messages": 10, "bytes": 100},
         {"topic": "b", "messages": 30, "bytes": 60},
@@ -87,7 +87,7 @@ def test_a_group_whose_name_ends_like_a_topic_keeps_it_without_an_origin() -> No
     assert group_of("%RETRY%g_orders", "orders") == "g"
 
 
-def test_lag_is_told_by_topic_with_its_age() -> None:
+def test_lag_is_listed_by_topic_with_its_age() -> None:
     queues = (
         QueueLag(MessageQueue("orders", "b", 0), 10, 4, 6, 5_000, 1),
         QueueLag(MessageQueue("orders", "b", 1), 10, 10, 0, 1_000),

@@ -1,4 +1,4 @@
-"""A report's page: nothing from outside in it, everything from outside escaped."""
+"""A report's page fetches nothing, and all texts of messages are escaped."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _lag_row(name: str) -> dict[str, Any]:
 
 
 class _Reader(HTMLParser):
-    """The tags of a page, whether they are closed in order, and what it would fetch."""
+    """The tags of a page, whether they are closed in order, and its external references."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Plots: round ticks, points where they belong, and texts that fit."""
+"""Plots: round ticks, points at their positions, and short texts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_ticks_are_even_begin_at_zero_and_cover_the_top(top: float) -> None:
     assert steps == pytest.approx([steps[0]] * len(steps))
 
 
-def test_ticks_of_bytes_are_round_as_bytes_are_told() -> None:
+def test_ticks_of_bytes_are_round_in_units_of_bytes() -> None:
     assert [bytes_text(tick) for tick in nice_ticks(1.9 * 2**20, radix=1024)] == [
         "0 B",
         "512 KiB",
@@ -47,7 +47,7 @@ def test_ticks_of_bytes_are_round_as_bytes_are_told() -> None:
     ]
 
 
-def test_nothing_still_has_an_axis() -> None:
+def test_a_plot_without_values_still_has_an_axis() -> None:
     assert nice_ticks(0) == [0.0, 1.0]
 
 
@@ -69,7 +69,7 @@ def test_nothing_still_has_an_axis() -> None:
         (shortened("a" * 50, 11), "aaaaa…aaaaa"),
     ],
 )
-def test_values_are_told_shortly(said: str, text: str) -> None:
+def test_values_have_short_texts(said: str, text: str) -> None:
     assert said == text
 
 
@@ -92,13 +92,13 @@ def test_a_line_runs_over_the_whole_width_and_the_highest_value_is_highest() -> 
     assert points[0][1] == points[-1][1] == 200
 
 
-def test_a_moment_without_a_value_parts_the_line_and_a_lonely_one_is_a_dot() -> None:
+def test_a_moment_without_a_value_divides_the_line_and_a_single_one_is_a_dot() -> None:
     svg = _svg(line_plot(_TIMES, [Series("a", [1, 2, None, 3, None])], y_label="rate"))
     assert [len(points) for points in _points(svg)] == [2]
     assert len(list(svg.iter("circle"))) == 1
 
 
-def test_every_moment_tells_its_values() -> None:
+def test_every_moment_shows_its_values() -> None:
     series = [Series("a", [1] * 5), Series("<b>", [None] * 5)]
     html = line_plot(_TIMES, series, y_label="rate")
     titles = [title.text or "" for title in _svg(html).iter("title")]

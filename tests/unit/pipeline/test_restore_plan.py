@@ -1,4 +1,4 @@
-"""Which hours a restore reads, and in which steps."""
+"""The hours that a restore reads, and its steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEN = Hour("orders", "2026-11-16", 10)
 TEN_MS = 1_794_823_200_000
 
 
-def test_an_hour_is_read_if_a_moment_of_it_is_asked_for() -> None:
+def test_an_hour_is_read_if_it_overlaps_the_chosen_time() -> None:
     assert parse_time("--since", "2026-11-16T10:00") == TEN_MS
     assert overlaps(TEN, None, None)
     assert overlaps(TEN, TEN_MS + 3_599_999, None)

@@ -1,4 +1,4 @@
-"""Which queue a row goes to: always the same, and the one that RocketMQ's clients choose."""
+"""The queue of a row: always the same, and the one that RocketMQ's clients choose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def chosen(wish: RowWish, *, partition: int = 0, row: int = 0) -> tuple[str, int
     return queue.broker_name, queue.queue_id
 
 
-def test_rows_without_a_wish_take_turns_beginning_at_their_partition() -> None:
+def test_rows_without_a_queue_column_take_turns_beginning_at_their_partition() -> None:
     places = [TABLE.choose(RowWish(), partition=3, row_number=row) for row in range(7)]
     assert places == [3, 4, 0, 1, 2, 3, 4]
 
@@ -57,9 +57,7 @@ def test_a_queue_id_comes_before_a_sharding_key_and_that_before_a_key() -> None:
     ("wish", "where"),
     [(RowWish(queue_id=9), "queue 9"), (RowWish(queue_id=2, broker_name="broker-a"), "'broker-a'")],
 )
-def test_a_queue_that_is_not_there_is_refused_with_row_and_column(
-    wish: RowWish, where: str
-) -> None:
+def test_a_missing_queue_is_refused_with_row_and_column(wish: RowWish, where: str) -> None:
     with pytest.raises(SinkRefused, match="row 12 of partition 4, column queueId") as refused:
         chosen(wish, partition=4, row=12)
     assert where in str(refused.value)
@@ -92,7 +90,7 @@ def coded(texts: list[str | None]) -> CodedTexts:
     st.integers(0, 10**9),
     st.integers(1, 3),
 )
-def test_many_rows_at_once_go_where_each_would_go_alone(
+def test_rows_of_a_batch_go_to_the_same_queues_as_single_rows(
     rows: list[RowWish], partition: int, first_row: int, step: int
 ) -> None:
     together = RowWishes(

@@ -112,14 +112,14 @@ def test_a_schema_that_does_not_fit_is_refused_with_the_fix(schema: str, said: s
         plan_rows(ddl(schema), "orders")
 
 
-def test_a_topic_must_come_from_somewhere_and_be_one() -> None:
+def test_a_topic_must_be_given_and_valid() -> None:
     with pytest.raises(OptionInvalid, match="give the option topic, or a column"):
         plan_rows(schema_of("body"), None)
     with pytest.raises(OptionInvalid, match="topic='a b'"):
         plan_rows(schema_of("body"), "a b")
 
 
-def test_column_names_are_taken_in_any_case_as_spark_does() -> None:
+def test_column_names_are_accepted_in_any_case_as_in_spark() -> None:
     assert plan_rows(schema_of("BODY", "queueid"), "orders").places == {"body": 0, "queueId": 1}
 
 
@@ -158,7 +158,7 @@ def test_a_body_that_is_too_long_is_refused() -> None:
         read(body=[b"x", bytes((4 << 20) + 1)])
 
 
-def test_a_message_that_is_too_long_with_its_properties_is_refused_where_all_of_it_counts() -> None:
+def test_a_message_too_long_with_its_properties_is_refused_in_stamped_sends() -> None:
     rows = read(body=[b"x", bytes(4 << 20)])
     with pytest.raises(
         SinkRefused, match=r"row 101 .* column body: .* at most 4194304 .* idempotence=none"
@@ -266,7 +266,7 @@ def test_without_an_attempt_a_stamp_has_none() -> None:
     assert "SPARK_SINK_ATTEMPT" not in found
 
 
-def test_rows_are_encoded_in_the_order_that_is_asked_for() -> None:
+def test_rows_are_encoded_in_the_given_order() -> None:
     rows = read(body=[b"a", b"b", b"c"])
     units = encode_units(rows, np.array([2, 0]), ["I", "J"], Stamp("s/0/0"), HERE)
     found = decode_batch(units.between(0, 2))

@@ -1,4 +1,4 @@
-"""Which names a query reads, and how it is rewritten."""
+"""The relations of a query, and its rewriting."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def test_a_column_may_be_qualified_by_place_and_topic() -> None:
     )
 
 
-def test_a_name_that_the_query_gives_to_something_else_is_left_to_it() -> None:
+def test_a_name_that_the_query_uses_otherwise_is_left_unchanged() -> None:
     query = "with orders as (select * from topic.orders) select * from orders"
     assert _rewritten(query, _ORDERS) == (
         "with orders as (select * from `topic_orders`) select * from orders"
     )
 
 
-def test_topics_that_differ_only_in_case_have_views_that_do_not() -> None:
+def test_topics_that_differ_only_in_case_have_distinct_views() -> None:
     views = name_views("", [_ORDERS, Relation(Place.TOPIC, "Orders")])
     assert len({name.lower() for name in views.values()}) == 2
 
 
-def test_a_view_never_takes_a_name_that_the_session_has() -> None:
+def test_a_view_never_has_a_name_of_the_session() -> None:
     taken = ["Orders", "topic_orders"]
     assert name_views("select 1", [_ORDERS], taken)[_ORDERS] == "topic_orders_2"
 
@@ -80,7 +80,7 @@ def test_a_third_part_before_the_place_is_another_table() -> None:
 
 
 @given(st.text())
-def test_every_text_is_split_into_words_that_are_where_they_say(query: str) -> None:
+def test_every_text_is_split_into_words_at_their_positions(query: str) -> None:
     position = 0
     for word in words(query):
         assert position <= word.start < word.end <= len(query)
@@ -97,7 +97,7 @@ def test_any_topic_name_survives_quoting(topic: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["`orders`", "`lake`.`orders`", "`a`.`topic`.`orders`"])
-def test_other_tables_are_not_ours(name: str) -> None:
+def test_other_tables_are_no_relations(name: str) -> None:
     assert parse_relation(name) is None
 
 

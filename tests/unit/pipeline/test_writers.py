@@ -1,4 +1,4 @@
-"""What the sink promises when tasks run again, batches are replayed, and commits break off."""
+"""The sink's guarantees when tasks run again, batches are replayed and commits are interrupted."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ class FakeCluster:
         self.away: dict[str, set[str]] = defaultdict(set)
         # Brokers that are down: they are not registered, and answer nothing.
         self.down: set[str] = set()
-        # Those that go down with the n-th request of all.
+        # Brokers that go down with the n-th request of all.
         self.lost_at: dict[int, set[str]] = {}
-        # What happens before a request is carried out, by its name and broker.
+        # Called before a request is carried out, by its name and broker.
         self.before: dict[tuple[str, str], Callable[[], None]] = {}
-        # What happens before the n-th send from now.
+        # Called before the n-th send from now.
         self.before_send: dict[int, Callable[[], None]] = {}
         self.send_count = 0
         self._ids = iter(range(10**9))
 
-    # Asking.
+    # Requests.
 
     def take_ids(self, count: int) -> list[str]:
         return [f"ID{next(self._ids)}" for _ in range(count)]
@@ -160,7 +160,7 @@ class FakeCluster:
             half for half in self.halves[broker_name] if half.attempt not in attempts
         ]
 
-    # Sending.
+    # Sends.
 
     def open_lanes(self, send: SendParcel) -> FakeLanes:
         return FakeLanes(self, send)
@@ -206,7 +206,7 @@ class FakeCluster:
     async def is_stored(self, topic: str, unique_id: str) -> bool:
         return unique_id in self.by_id
 
-    # Looking.
+    # Checks.
 
     @property
     def bodies(self) -> list[bytes]:
@@ -218,7 +218,7 @@ class FakeCluster:
 
 
 class Process:
-    """Another process that uses the cluster, and maybe sees some of its brokers only."""
+    """Another process that uses the cluster, and may reach only some of its brokers."""
 
     def __init__(self, cluster: FakeCluster, sees: Sequence[str] = ()) -> None:
         self._cluster = cluster
@@ -256,7 +256,7 @@ class FakeLanes:
         return Stored(self._stored, self._dropped)
 
     def cancel(self) -> None:
-        """Nothing is under way."""
+        """No request is under way."""
 
 
 async def _awaited(send: SendParcel, cluster: FakeCluster, parcel: Parcel) -> Stored:
@@ -293,7 +293,7 @@ def write(
 
 
 class Killed(Exception):
-    """The task's process is gone."""
+    """Stands for the death of the task's process."""
 
 
 def killed_at(cluster: FakeCluster, send_number: int) -> None:
@@ -318,7 +318,7 @@ def test_a_task_that_runs_again_stores_nothing_twice_and_leaves_nothing_out() ->
     assert again.outcome.dropped_count > 0
 
 
-def test_a_row_goes_to_its_first_queue_again_though_a_broker_joined() -> None:
+def test_a_replayed_row_goes_to_its_first_queue_though_a_broker_joined() -> None:
     cluster = FakeCluster({"broker-b": 3})
     write(cluster, task(), rows(20))
     cluster.route += [MessageQueue("orders", "broker-a", number) for number in range(4)]
@@ -331,7 +331,7 @@ def test_a_row_goes_to_its_first_queue_again_though_a_broker_joined() -> None:
     assert cluster.bodies == rows(40)
 
 
-def test_two_attempts_that_send_beside_each_other_store_each_row_once_and_in_order() -> None:
+def test_two_attempts_at_the_same_time_store_each_row_once_and_in_order() -> None:
     cluster = FakeCluster({"broker-a": 2})
 
     def the_other_attempt() -> None:
@@ -343,7 +343,7 @@ def test_two_attempts_that_send_beside_each_other_store_each_row_once_and_in_ord
     assert all(bodies == sorted(bodies) for bodies in cluster.stored.values())
 
 
-def test_a_batch_is_told_from_the_one_before() -> None:
+def test_a_new_batch_does_not_count_as_a_repeat_of_the_one_before() -> None:
     cluster = FakeCluster({"broker-a": 2})
     for batch in range(3):
         write(cluster, task(batch=batch), rows(10, 10 * batch))
@@ -365,7 +365,7 @@ def test_rows_of_one_queue_keep_their_order() -> None:
     assert all(bodies == sorted(bodies) for bodies in cluster.stored.values())
 
 
-def test_a_task_without_rows_asks_nobody() -> None:
+def test_a_task_without_rows_sends_no_request() -> None:
     cluster = FakeCluster({"broker-a": 1})
     assert write(cluster, task(), []).outcome.row_count == 0
     assert cluster.requests == []
@@ -381,7 +381,7 @@ def test_a_broker_that_does_not_answer_stops_the_choice_of_a_coordinator() -> No
 
 def test_the_broker_that_knows_a_sink_coordinates_it_though_another_is_first_by_name() -> None:
     cluster = FakeCluster({"broker-a": 1, "broker-b": 1})
-    # As it was recorded before coordinators were named.
+    # As older versions recorded it, without the coordinator's name.
     cluster.statuses["broker-b", "sink"] = SinkStatus(SinkLayout(0, {}))
     for batch in (0, 1):
         written = write(cluster, task(batch=batch), rows(4, 4 * batch))
@@ -447,7 +447,7 @@ def test_a_replay_needs_no_route_for_what_is_planned() -> None:
     assert_once_and_in_order(cluster, rows(20))
 
 
-def test_a_plan_that_only_its_coordinator_heard_of_gives_way_to_one_that_was_used() -> None:
+def test_a_plan_that_only_its_coordinator_holds_gives_way_to_a_used_plan() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
 
     def die() -> None:
@@ -471,7 +471,7 @@ def test_a_plan_that_only_its_coordinator_heard_of_gives_way_to_one_that_was_use
 
 
 @pytest.mark.parametrize("mode", ["dedupe", "transactional"])
-def test_two_processes_that_begin_at_once_and_see_other_brokers_agree(mode: str) -> None:
+def test_two_processes_that_begin_together_and_reach_other_brokers_agree(mode: str) -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     others: list[writers.Written] = []
 
@@ -488,7 +488,7 @@ def test_two_processes_that_begin_at_once_and_see_other_brokers_agree(mode: str)
     assert {queue.broker_name for queue in cluster.stored} == {"broker-b"}
 
 
-def test_plans_that_cannot_be_told_apart_are_refused_with_their_brokers() -> None:
+def test_several_possibly_used_plans_are_refused_with_their_brokers() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     for name in ("broker-a", "broker-b"):
         write(Process(cluster, [name]), task(), rows(6))
@@ -504,7 +504,7 @@ def test_brokers_that_never_agree_on_a_coordinator_are_named() -> None:
     with pytest.raises(SinkRefused, match=r"broker-. coordinates.*broker-. coordinates"):
         write(Process(cluster), task(), rows(6), "transactional")
     assert cluster.half_count == 0
-    # Where nothing is decided, it does not matter who would decide.
+    # Without a decision the coordinator does not matter.
     write(Process(cluster), task(), rows(6))
     assert_once_and_in_order(cluster, rows(6))
 
@@ -547,10 +547,10 @@ ATTEMPTS = st.lists(st.tuples(UP, st.integers(1, 30), st.sets(st.sampled_from(NA
         ({"broker-a", "broker-b"}, 1, set()),
     ]
 )
-def test_rows_are_stored_once_whoever_goes_down_while_attempts_begin_and_break_off(
+def test_rows_are_stored_once_though_brokers_go_down_and_attempts_are_interrupted(
     mode: str, attempts: list[tuple[set[str], int, set[str]]]
 ) -> None:
-    """Each attempt meets some of the brokers, one of them always; and loses some on its way."""
+    """Each attempt reaches some of the brokers, one of them always, and loses some on its way."""
     cluster = FakeCluster(dict.fromkeys(NAMES, 2))
 
     def attempt(name: str) -> None:
@@ -568,7 +568,7 @@ def test_rows_are_stored_once_whoever_goes_down_while_attempts_begin_and_break_o
         cluster.down, cluster.lost_at = set(), {}
         attempt("last")
     except SinkRefused as refusal:
-        # Two attempts that had no broker in common cannot know of each other: that is told.
+        # Two attempts that had no broker in common cannot find each other: that is refused.
         had_none_in_common = any("broker-b" in lost for _, _, lost in attempts)
         if had_none_in_common and "were not there at the same time" in str(refusal):
             return
@@ -577,7 +577,7 @@ def test_rows_are_stored_once_whoever_goes_down_while_attempts_begin_and_break_o
     assert cluster.half_count == 0
 
 
-def test_a_plan_tells_each_broker_what_concerns_it() -> None:
+def test_each_broker_gets_its_own_part_of_a_plan() -> None:
     mine: Queues = (("broker-b", 0), ("broker-c", 0))
     plan = BatchPlan("broker-d", {"mine": mine, "other": (("broker-a", 0),)})
     assert plan.brokers(with_coordinator=True) == ["broker-a", "broker-b", "broker-c", "broker-d"]
@@ -586,14 +586,14 @@ def test_a_plan_tells_each_broker_what_concerns_it() -> None:
     assert plan.part_of("broker-d") == plan.topics
 
 
-def test_the_broker_that_decided_a_batch_coordinates_it_whatever_others_were_told() -> None:
+def test_the_broker_that_decided_a_batch_coordinates_it_whatever_others_hold() -> None:
     told = SinkStatus(SinkLayout(3, {}, "broker-a"))
     decided = SinkStatus(None, SinkDecision(3, {}))
     found = sink_batch.find_plan({"broker-a": told, "broker-b": decided}, 3)
     assert found.coordinator == "broker-b"
 
 
-def test_no_broker_can_coordinate_where_there_is_none() -> None:
+def test_without_brokers_there_is_no_coordinator() -> None:
     with pytest.raises(SinkRefused, match="no broker is registered"):
         sink_batch.find_plan({}, 0)
 
@@ -613,7 +613,7 @@ def prepare(cluster: FakeCluster, batch: int = 0, attempt: str = "first") -> lis
     ]
 
 
-def test_nothing_is_seen_before_the_commit_and_all_after_it() -> None:
+def test_no_row_is_visible_before_the_commit_and_all_after_it() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     prepared = prepare(cluster)
     assert cluster.bodies == []
@@ -622,7 +622,7 @@ def test_nothing_is_seen_before_the_commit_and_all_after_it() -> None:
     assert cluster.half_count == 0
 
 
-def test_the_decision_comes_before_anything_is_carried_out() -> None:
+def test_the_decision_comes_before_any_row_is_committed() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     prepared = prepare(cluster)
     cluster.away["decide"].add("broker-a")
@@ -640,7 +640,7 @@ def test_a_commit_may_be_repeated() -> None:
     assert cluster.bodies == rows(30)
 
 
-def test_a_replay_after_a_commit_that_broke_off_completes_it_and_adds_nothing() -> None:
+def test_a_replay_after_an_interrupted_commit_completes_it_and_adds_nothing() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     prepared = prepare(cluster)
     cluster.away["commit"].add("broker-b")
@@ -672,7 +672,7 @@ def test_a_replay_of_a_decided_batch_waits_for_the_broker_that_decided_it() -> N
     assert cluster.half_count == 0
 
 
-def test_a_decided_batch_is_known_as_such_though_another_broker_is_away() -> None:
+def test_a_decided_batch_is_found_though_another_broker_is_away() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     cluster.statuses["broker-b", "sink"] = SinkStatus(SinkLayout(0, {}, "broker-b"))
     prepared = prepare(cluster)
@@ -681,7 +681,7 @@ def test_a_decided_batch_is_known_as_such_though_another_broker_is_away() -> Non
     assert write(Process(cluster), task(), rows(10), "transactional").outcome.was_decided
 
 
-def test_the_driver_decides_where_the_tasks_were_told_and_nowhere_else() -> None:
+def test_the_driver_decides_at_the_coordinator_of_the_tasks_only() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     cluster.statuses["broker-b", "sink"] = SinkStatus(SinkLayout(0, {}, "broker-b"))
     prepared = prepare(cluster)
@@ -691,7 +691,7 @@ def test_the_driver_decides_where_the_tasks_were_told_and_nowhere_else() -> None
     assert cluster.bodies == rows(30)
 
 
-def test_tasks_that_were_told_different_coordinators_are_not_committed() -> None:
+def test_tasks_with_different_coordinators_are_not_committed() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     first, second, third = prepare(cluster)
     astray = replace(second, outcome=replace(second.outcome, coordinator="broker-b"))
@@ -700,7 +700,7 @@ def test_tasks_that_were_told_different_coordinators_are_not_committed() -> None
     assert cluster.bodies == []
 
 
-def test_a_participant_that_is_away_keeps_no_other_from_being_told() -> None:
+def test_a_participant_that_is_away_does_not_keep_others_from_committing() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     prepared = prepare(cluster)
     cluster.away["commit"].add("broker-a")
@@ -709,7 +709,7 @@ def test_a_participant_that_is_away_keeps_no_other_from_being_told() -> None:
     assert any(queue.broker_name == "broker-b" for queue in cluster.stored)
 
 
-def test_an_abort_after_a_commit_that_broke_off_completes_it() -> None:
+def test_an_abort_after_an_interrupted_commit_completes_it() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     prepared = prepare(cluster)
     cluster.away["commit"].add("broker-b")
@@ -720,8 +720,8 @@ def test_an_abort_after_a_commit_that_broke_off_completes_it() -> None:
     assert cluster.bodies == rows(30)
 
 
-def test_when_all_tasks_wrote_an_abort_takes_nothing_back() -> None:
-    """The decision may be on its way still, and must find what it decides on."""
+def test_when_all_tasks_wrote_an_abort_rolls_nothing_back() -> None:
+    """The decision may still be under way, and must find the prepared rows."""
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     prepared = prepare(cluster)
     writers.abort_prepared(cluster, prepared, all_wrote=True)
@@ -755,7 +755,7 @@ def test_rows_of_dead_attempts_are_rolled_back_by_the_commit() -> None:
     assert cluster.half_count == 0
 
 
-def test_of_two_drivers_that_decide_the_first_one_counts() -> None:
+def test_the_first_of_two_deciding_drivers_counts() -> None:
     cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
     slow, fast = prepare(cluster, attempt="slow"), prepare(cluster, attempt="fast")
     writers.commit_prepared(cluster, fast)
@@ -770,7 +770,7 @@ def test_a_batch_without_rows_decides_nothing() -> None:
     assert writers.prepared_of([*messages, None]) == []
 
 
-def test_what_tasks_tell_the_driver_is_small_and_can_travel() -> None:
+def test_commit_messages_are_small_and_can_be_pickled() -> None:
     cluster = FakeCluster({"broker-a": 4, "broker-b": 4})
     written = write(cluster, task(), rows(500), "transactional")
     assert pickle.loads(pickle.dumps(written)) == written
@@ -800,7 +800,7 @@ def write_keyed(cluster: FakeCluster, keys: list[str | None]) -> writers.Written
     return writers.write(cluster, chosen, plan, task(), iter([keyed_batch(keys)]))
 
 
-def test_without_idempotence_no_broker_is_asked_about_sinks() -> None:
+def test_without_idempotence_no_broker_gets_a_sink_request() -> None:
     cluster = FakeCluster({"broker-a": 2})
     written = write(cluster, task(), rows(25), "none")
     assert cluster.bodies == rows(25)
@@ -808,7 +808,7 @@ def test_without_idempotence_no_broker_is_asked_about_sinks() -> None:
     assert written.outcome.stored_count == 25
 
 
-def test_apache_brokers_get_plain_rows_when_nothing_was_asked_for(
+def test_apache_brokers_get_plain_rows_without_a_given_mode(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = FakeCluster({"broker-apache": 2}, knows_sinks=False)
@@ -822,7 +822,7 @@ def test_apache_brokers_get_plain_rows_when_nothing_was_asked_for(
 @pytest.mark.parametrize(
     ("mode", "said"), [("dedupe", "dedupeBy=keys"), ("transactional", "as a whole")]
 )
-def test_apache_brokers_are_refused_what_they_cannot_keep(mode: str, said: str) -> None:
+def test_modes_that_apache_brokers_cannot_keep_are_refused(mode: str, said: str) -> None:
     cluster = FakeCluster({"broker-a": 2}, knows_sinks=False)
     with pytest.raises(SinkRefused, match=f"idempotence={mode}: broker-a cannot") as refused:
         write(cluster, task(), rows(5), mode)
@@ -837,7 +837,7 @@ def test_on_apache_a_row_whose_key_is_stored_is_left_out() -> None:
     assert (again.outcome.stored_count, again.outcome.dropped_count) == (1, 3)
 
 
-def test_by_keys_a_row_needs_one() -> None:
+def test_by_keys_a_row_needs_a_key() -> None:
     cluster = FakeCluster({"broker-a": 3}, knows_sinks=False)
     with pytest.raises(SinkRefused, match="row 1 of partition 0, column keys: it is null"):
         write_keyed(cluster, ["a", None])
@@ -863,7 +863,7 @@ def test_by_keys_equal_rows_have_equal_ids_and_queues_in_any_order() -> None:
     assert all(places[b"%d" % n] == after[b"%d" % (19 - n)] for n in range(20))
 
 
-def test_delayed_rows_go_alone_where_batches_are_ordinary() -> None:
+def test_delayed_rows_are_sent_alone_in_ordinary_batches() -> None:
     cluster = FakeCluster({"broker-a": 1})
     schema = StructType([*SCHEMA.fields, StructField("deliverTimestamp", LongType())])
     moments = pa.array([None, None, 5_000, None], pa.int64())
@@ -877,7 +877,7 @@ def test_delayed_rows_go_alone_where_batches_are_ordinary() -> None:
 # Options and identity.
 
 
-def test_a_batch_write_without_a_name_is_at_least_once_and_says_so(
+def test_a_batch_write_without_an_id_is_at_least_once_and_warns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for _ in range(2):
@@ -886,20 +886,20 @@ def test_a_batch_write_without_a_name_is_at_least_once_and_says_so(
     assert caplog.text.count("no writeId") == 1
 
 
-def test_an_idempotent_batch_write_needs_a_name() -> None:
+def test_an_idempotent_batch_write_needs_an_id() -> None:
     with pytest.raises(OptionInvalid, match="writeId: idempotence=dedupe needs it"):
         writers.batch_writer(SCHEMA, settings("dedupe"))
     named = writers.batch_writer(SCHEMA, settings("dedupe", writeId="run 7"))
     assert named._settings.write_id == "run 7"
 
 
-def test_a_transactional_batch_write_without_a_name_gets_one_for_itself() -> None:
+def test_a_transactional_batch_write_without_an_id_gets_its_own() -> None:
     first, second = (writers.batch_writer(SCHEMA, settings("transactional")) for _ in range(2))
     assert first._settings.write_id
     assert first._settings.write_id != second._settings.write_id
 
 
-def test_names_belong_to_their_kind_of_write() -> None:
+def test_ids_belong_to_their_kind_of_write() -> None:
     with pytest.raises(OptionInvalid, match="writeId: it is for batch writes"):
         writers.stream_writer(SCHEMA, settings(writeId="x"))
     with pytest.raises(OptionInvalid, match="sinkId: it is for streams"):
@@ -908,7 +908,7 @@ def test_names_belong_to_their_kind_of_write() -> None:
         writers.stream_writer(SCHEMA, settings(sinkId="x" * 129))
 
 
-def test_writers_travel_to_executors() -> None:
+def test_writers_can_be_pickled_for_executors() -> None:
     writer = writers.stream_writer(SCHEMA, settings())
     assert pickle.loads(pickle.dumps(writer))._settings == writer._settings
 
@@ -924,7 +924,7 @@ class FakeTask:
         return self._properties.get(key.rpartition(".")[2])
 
 
-def test_a_stream_is_known_by_its_query_and_batch_and_an_attempt_by_nothing_else() -> None:
+def test_a_stream_has_the_identity_of_its_query_and_batch_and_a_new_attempt() -> None:
     running = FakeTask(queryId="q-1", batchId="12")
     first, second = stream_identity(running, None), stream_identity(running, None)
     assert first.key == second.key == "q-1/12/5"
@@ -943,7 +943,7 @@ def test_a_stream_whose_identity_is_missing_fails_loudly() -> None:
 # Lanes.
 
 
-def test_lanes_send_one_queue_in_order_and_queues_beside_each_other() -> None:
+def test_lanes_send_one_queue_in_order_and_several_queues_at_a_time() -> None:
     queues = [MessageQueue("orders", "broker-a", number) for number in range(3)]
     sent: list[tuple[int, bytes]] = []
     busy: set[MessageQueue] = set()
@@ -972,7 +972,7 @@ def test_lanes_send_one_queue_in_order_and_queues_beside_each_other() -> None:
         assert mine == sorted(mine)
 
 
-def test_a_lane_that_fails_ends_all_of_them_with_its_error() -> None:
+def test_a_failed_lane_ends_all_lanes_with_its_error() -> None:
     queues = [MessageQueue("orders", "broker-a", number) for number in range(2)]
 
     async def send(parcel: Parcel) -> Stored:
@@ -991,10 +991,10 @@ def test_a_lane_that_fails_ends_all_of_them_with_its_error() -> None:
         asyncio.run(run())
 
 
-# What is said of rows that were known.
+# Warnings about rows that were known.
 
 
-def test_rows_of_a_write_that_was_known_are_told_with_their_number() -> None:
+def test_rows_of_a_known_write_are_reported_with_their_number() -> None:
     cluster = FakeCluster({"broker-a": 2})
     wrote = write(cluster, TaskIdentity("w-1", 0, 0, "first"), rows(100))
     assert writers.left_out_text("w-1", [wrote]) is None
@@ -1004,7 +1004,7 @@ def test_rows_of_a_write_that_was_known_are_told_with_their_number() -> None:
     assert told.startswith("writeId 'w-1': 100 of 110 rows were already stored under this id")
 
 
-def test_a_write_that_was_committed_is_told_by_its_tasks() -> None:
+def test_a_committed_write_is_reported_by_its_tasks() -> None:
     decided = writers.Written("w-1", 0, 0, "x", TaskOutcome(was_decided=True, coordinator="a"))
     told = writers.left_out_text("w-1", [decided])
     assert told is not None

@@ -1,1 +1,1 @@
-"""Finished jobs: each a function that takes a Spark session and its own settings."""
+"""The pipeline jobs: each a function that takes its settings and a Spark session."""

@@ -1,9 +1,9 @@
-"""The ``archive`` job: topics to Parquet files, every message once, before retention takes them.
+"""The ``archive`` job: topics to Parquet files, every message once, before retention deletes it.
 
-It works in rounds. A round reads a fixed range of every queue, has Spark write it to files that do
-not count yet, and then commits it in one step (`archive_folder`). How far the archive came stands
-in the archive itself, so it is its own checkpoint: whichever way the next run reads, through the
-brokers or out of a store folder, it goes on where the last committed round ended.
+The job works in rounds. A round reads a fixed range of every queue, has Spark write it to staged
+files, and then commits it in one step (`archive_folder`). The archive holds the next queue offset
+of every queue, so it is its own checkpoint: the next run, from brokers or from a store folder,
+goes on where the last committed round ended.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from contrail.runtime.crashpoints import crashpoint
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 _STOP_CHECK_S = 0.2
-# Times that every reader of Parquet knows; and no sorting by hour before a task writes, which would
+# Times that every reader of Parquet knows; and no sorting by hour before a task writes: it would
 # cost more than a few open files.
 _SPARK_SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -63,24 +63,24 @@ _SPARK_SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveSettings:
-    """What is archived, from where, and to which folder."""
+    """The topics to archive, their cluster or store folder, and the archive's folder."""
 
     archive: str
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
     namesrv: str | None = None
     store_path: str | None = None
-    # Whose store it is: a folder does not say, and a queue is named by its broker.
+    # The broker of the store: a folder does not hold its name, and a queue is named by its broker.
     broker_name: str = ""
-    # Queues that the archive does not know yet begin at this time.
+    # Queues that are not in the archive yet begin at this time.
     since_ms: int | None = None
     follow: bool = False
     poll_ms: int = 10_000
     round_rows: int = 1_000_000
-    # Go on where messages were deleted before they were archived.
+    # Go on if messages were deleted before they were archived.
     allow_loss: bool = False
     compression: str = "zstd"
-    # Options of format("rocketmq") beside these: TLS, timeouts, segmentBytes.
+    # Further options of format("rocketmq"): TLS, timeouts, segmentBytes.
     options: Mapping[str, str] = field(default_factory=dict)
     dry_run: bool = False
 
@@ -103,7 +103,7 @@ class ArchiveSettings:
             raise OptionInvalid(f"round_rows {self.round_rows}: it must be 1 or more")
 
     def takes(self, topic: str) -> bool:
-        """Whether a topic is among those that were asked for."""
+        """Whether the settings choose a topic."""
         if self.topic_pattern is not None:
             return re.fullmatch(self.topic_pattern, topic) is not None
         return topic in self.topics
@@ -116,7 +116,7 @@ def archive(
     progress: Progress = SILENT,
     stop: Callable[[], bool] | None = None,
 ) -> Summary:
-    """Add what is new to the archive; with ``follow`` until ``stop`` says so or it is interrupted.
+    """Add new messages to the archive; with ``follow`` until ``stop`` is true or it is interrupted.
 
     Queues of a broker that is down wait for a later run: ``away`` in the summary names them.
 
@@ -129,7 +129,7 @@ def archive(
         if settings.dry_run:
             folder.require_free()
             return _planned(settings, folder, ranges)
-        # Before Spark is started: that the NameServer answers, and that the topics are there.
+        # Check that the NameServer answers and the topics exist before Spark is started.
         ranges.now()
         folder.create()
         with folder.lock("archive", wait=False), job_session(spark, "contrail archive") as session:
@@ -140,7 +140,7 @@ def archive(
 
 
 class _Run:
-    """One run of the job: round after round, and what they add up to."""
+    """One run of the job: its rounds, and their sums."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class _Run:
         return self._summary(outcome)
 
     def _catch_up(self, stop: Callable[[], bool] | None) -> None:
-        """Archive what there is now."""
+        """Archive all messages up to the present ends of the queues."""
         spans = self._to_do()
         total = sum(span.length for span in spans.values())
         if total:
@@ -261,9 +261,9 @@ def away_texts(
     known: Iterable[QueueKey],
     there: Iterable[QueueKey],
 ) -> list[str]:
-    """Each broker that is down, and its queues as far as the archive knows them.
+    """Each broker that is down, with its queues in the archive.
 
-    A broker that stopped, or is silent for long, is in no route any more: only the archive tells.
+    A broker that stopped, or was silent for long, is in no route: the archive names its queues.
     """
     missing = {queue for queue in known if settings.takes(queue.topic)}.difference(there)
     if settings.namesrv is None or not (missing or ranges.away):
@@ -288,7 +288,7 @@ def away_lines(brokers: Iterable[str], queues: Iterable[QueueKey]) -> list[str]:
 
 
 def source_options(settings: ArchiveSettings) -> dict[str, str]:
-    """The source's options that say what is archived, without a place to begin or end."""
+    """The source's options for the topics to archive, without offsets to begin or end."""
     options = dict(settings.options)
     if settings.namesrv is not None:
         options["namesrvAddr"] = settings.namesrv
@@ -302,7 +302,7 @@ def source_options(settings: ArchiveSettings) -> dict[str, str]:
 
 
 def span_options(spans: Mapping[QueueKey, Range]) -> dict[str, str]:
-    """The source's options for these queues and places, instead of topics."""
+    """The source's options for these ranges of queues, instead of topics."""
     return {
         "subscribe": "",
         "subscribePattern": "",
@@ -315,7 +315,7 @@ def span_options(spans: Mapping[QueueKey, Range]) -> dict[str, str]:
 def read_messages(
     session: SparkSession, options: Mapping[str, str], schema: StructType | None = None
 ) -> DataFrame:
-    """The messages that ``options`` choose, as they are archived unless a schema names columns."""
+    """The messages that ``options`` choose, with the columns of an archive or of ``schema``."""
     given = {name: value for name, value in options.items() if value}
     source = session.read.format("rocketmq").options(**given)
     if schema is not None:
@@ -338,7 +338,7 @@ def write_hours(messages: DataFrame, folder: Path, compression: str) -> None:
 
 @contextmanager
 def spark_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session for a while."""
+    """Change settings of a session within a ``with`` block."""
     before = {name: session.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         session.conf.set(name, value)
@@ -407,7 +407,7 @@ def _lost_text(lost: Mapping[QueueKey, Range]) -> str:
 
 
 def _waited_for(stop: Callable[[], bool] | None, poll_ms: int) -> bool:
-    """Wait for the next look at the queues; whether the run shall end."""
+    """Wait until the queues are polled again; returns whether the run shall end."""
     deadline = time.monotonic() + poll_ms / 1000
     while time.monotonic() < deadline:
         if stop is not None and stop():

@@ -1,15 +1,15 @@
-"""An archive on disk: its rounds, the files that wait to be placed, and who may change what.
+"""An archive on disk: its rounds, its staged files and its locks.
 
 A round counts from the moment its file is in ``rounds``. Its Parquet files are then moved from
-``staging`` to their places, one rename each, and a ``.placed`` mark says that all are. Whoever
-comes after a crash first finishes the last round. So a reader of the Parquet files sees a message
-at most once at any moment, and exactly once after the next run.
+``staging`` to their folders, one rename each, and a ``.placed`` mark says that all were moved. The
+next run after a crash first finishes the last round. A reader of the Parquet files therefore sees a
+message at most once at any moment, and exactly once after the next run.
 
     =============  =========================================================================
     lock           held by
     =============  =========================================================================
     ``archive``    a run of the archive job, from beginning to end: there is one at a time
-    ``places``     whoever moves files into or out of the hours' folders, for that moment
+    ``places``     a job while it moves files into or out of the hours' folders
     ``layout``     a compaction, alone; readers that need the listed files to stay, shared
     =============  =========================================================================
 """
@@ -37,7 +37,7 @@ from contrail.runtime.crashpoints import crashpoint
 
 
 class ArchiveFolder:
-    """The files of one archive; no Spark in here."""
+    """The files of one archive; uses no Spark."""
 
     def __init__(self, folder: Path | str) -> None:
         self.path = _local(folder)
@@ -51,10 +51,10 @@ class ArchiveFolder:
         return self._rounds.is_dir()
 
     def create(self) -> None:
-        """Make the folders of an archive, or leave the ones there are.
+        """Make the folders of an archive, unless they exist.
 
         Raises:
-            OptionInvalid: the folder holds something else, or cannot be one.
+            OptionInvalid: the folder holds other files, or cannot be made.
         """
         try:
             self.require_free()
@@ -66,10 +66,10 @@ class ArchiveFolder:
             ) from error
 
     def require_free(self) -> None:
-        """Refuse a place that neither is an archive nor can become one.
+        """Refuse a path that neither is an archive nor can become one.
 
         Raises:
-            OptionInvalid: it is a file, or a folder that holds something else.
+            OptionInvalid: the path is a file, or a folder that holds other files.
         """
         if self.path.exists() and not self.path.is_dir():
             raise OptionInvalid(f"archive {str(self.path)!r} is a file: name a folder")
@@ -89,7 +89,7 @@ class ArchiveFolder:
     # Rounds.
 
     def last_round(self) -> Round | None:
-        """The newest round that counts."""
+        """The last committed round."""
         if not self.exists:
             return None
         names = sorted(name for name in os.listdir(self._rounds) if name.endswith(".json"))
@@ -98,21 +98,21 @@ class ArchiveFolder:
         return Round.of_json(json.loads((self._rounds / names[-1]).read_bytes()))
 
     def next_offsets(self) -> dict[QueueKey, int]:
-        """How far each queue is archived."""
+        """The next queue offset to archive, by queue."""
         last = self.last_round()
         return {} if last is None else dict(last.next_offsets)
 
     def commit(self, done: Round) -> None:
-        """Make ``done`` count; its files must be whole and staged.
+        """Commit the round ``done``; its files must be whole and staged.
 
         Raises:
-            JobFailed: somebody else has made a round of this number.
+            JobFailed: another run has committed a round of this number.
         """
         for file in done.files:
-            _sync(self.staging / file.staged)
+            sync_path(self.staging / file.staged)
         written = self._rounds / f"{done.number:08d}.tmp"
         written.write_text(json.dumps(done.as_json(), indent=1), encoding="utf-8")
-        _sync(written)
+        sync_path(written)
         try:
             # A link, because a rename would replace the round of another run.
             os.link(written, self._round_path(done.number))
@@ -122,11 +122,11 @@ class ArchiveFolder:
                 "meanwhile: let one run at a time"
             ) from None
         written.unlink()
-        _sync(self._rounds)
+        sync_path(self._rounds)
         crashpoint("archive.round_committed")
 
     def finish(self) -> None:
-        """Place the files of the last round, as far as that is still to be done."""
+        """Move the files of the last round that are still staged."""
         last = self.last_round()
         if last is None:
             return
@@ -137,12 +137,12 @@ class ArchiveFolder:
                 self._place(file.staged, file.place)
             crashpoint("archive.all_placed")
             self._mark_path(last.number).touch()
-            _sync(self._rounds)
+            sync_path(self._rounds)
         if last.number > 0:
             self._mark_path(last.number - 1).unlink(missing_ok=True)
 
     def clear_staging(self) -> None:
-        """Forget what was staged and does not count."""
+        """Delete staged files of rounds that were not committed."""
         shutil.rmtree(self.staging, ignore_errors=True)
 
     def _place(self, staged: str, place: str) -> None:
@@ -153,7 +153,7 @@ class ArchiveFolder:
             raise JobFailed(f"archive {str(self.path)!r} has lost {str(source)!r}: restore it")
         target.parent.mkdir(parents=True, exist_ok=True)
         os.rename(source, target)
-        _sync(target.parent)
+        sync_path(target.parent)
         crashpoint("archive.file_placed")
 
     def _round_path(self, number: int) -> Path:
@@ -165,7 +165,7 @@ class ArchiveFolder:
     # Hours.
 
     def hours(self) -> dict[Hour, Path]:
-        """Every hour there is, and its folder."""
+        """Every hour of the archive, and its folder."""
         found = {}
         for folder in sorted(self.path.glob("topic=*/date=*/hour=*")):
             hour = parse_hour(folder.relative_to(self.path).as_posix())
@@ -202,7 +202,8 @@ def files_of(folder: Path) -> list[Sized]:
     )
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

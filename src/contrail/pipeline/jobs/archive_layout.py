@@ -1,11 +1,11 @@
-"""An archive's names and rules, without a disk: hours, files, rounds, and what is about to be lost.
+"""An archive's names and rules, without I/O: hours, files, rounds, messages near deletion.
 
     ARCHIVE/topic=orders/date=2026-11-16/hour=10/00000012-0003.parquet
-    ARCHIVE/_contrail/rounds/00000012.json     what round 12 added, and how far it came
-    ARCHIVE/_contrail/staging/...              files that do not count yet
+    ARCHIVE/_contrail/rounds/00000012.json     the files of round 12, and the next queue offsets
+    ARCHIVE/_contrail/staging/...              files of a round that is not committed
 
-Hours are UTC hours of the time at which the broker stored a message. Readers of Parquet folders
-pass over names that begin with an underscore.
+Hours are UTC hours of the store time of messages. Readers of Parquet folders skip names that begin
+with an underscore.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from contrail.pipeline.offsets import QueueKey
 
 CONTROL = "_contrail"
 PARTITION_COLUMNS = ("topic", "date", "hour")
-# Retention deletes whole log files, of which a queue may fill a good part at once.
+# Retention deletes whole segments, and one queue may fill a good part of a segment.
 _MARGIN_SHARE = 0.1
 
 
 class Range(NamedTuple):
-    """The messages of a queue from ``queue_offset_start`` up to, not with, the end."""
+    """The messages of a queue: ``[queue_offset_start, queue_offset_end)``."""
 
     queue_offset_start: int
     queue_offset_end: int
@@ -50,7 +50,7 @@ class Hour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlacedFile:
-    """A file of a round: where Spark wrote it, and where it belongs."""
+    """A file of a round: its staged path and its path in the archive."""
 
     staged: str
     place: str
@@ -60,7 +60,7 @@ class PlacedFile:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one step of the archive job added, and every queue's next queue offset after it."""
+    """The files that one round added, and every queue's next queue offset after it."""
 
     number: int
     next_offsets: dict[QueueKey, int]
@@ -125,7 +125,7 @@ def assigned(spans: Mapping[QueueKey, Range]) -> dict[str, list[str]]:
 
 
 def parse_hour(place: str) -> Hour | None:
-    """The hour of a file or folder inside an archive; None if it is not under one."""
+    """The hour of a file or folder inside an archive; None if its path names no hour."""
     parts = [part.partition("=") for part in place.split("/")[:3]]
     if tuple(name for name, _, _ in parts) != PARTITION_COLUMNS:
         return None
@@ -139,7 +139,7 @@ def parse_hour(place: str) -> Hour | None:
 
 
 def is_closed(hour: Hour, now: datetime, grace: timedelta) -> bool:
-    """Whether an hour is over for so long that an archive is not expected to add to it."""
+    """Whether an hour ended so long ago that the archive job is not expected to add to it."""
     return now >= hour.starts_at + timedelta(hours=1) + grace
 
 
@@ -148,9 +148,9 @@ def plan_spans(
     ranges: Mapping[QueueKey, Range],
     first_offsets: Mapping[QueueKey, int],
 ) -> dict[QueueKey, Range]:
-    """What is still to be archived of each queue: from where the archive ends to the newest.
+    """The unarchived range of each queue: from the archive's next offset to the newest message.
 
-    A queue that the archive does not know begins at ``first_offsets``, or else at its oldest.
+    A queue that is not in the archive begins at ``first_offsets``, or else at its oldest message.
     """
     spans = {}
     for queue, there in ranges.items():
@@ -165,7 +165,7 @@ def plan_spans(
 def lost_spans(
     spans: Mapping[QueueKey, Range], ranges: Mapping[QueueKey, Range]
 ) -> dict[QueueKey, Range]:
-    """What of ``spans`` the broker has deleted before it was archived."""
+    """The parts of ``spans`` that the broker deleted before they were archived."""
     return {
         queue: Range(
             span.queue_offset_start, min(ranges[queue].queue_offset_start, span.queue_offset_end)
@@ -178,7 +178,7 @@ def lost_spans(
 def without_lost(
     spans: Mapping[QueueKey, Range], ranges: Mapping[QueueKey, Range]
 ) -> dict[QueueKey, Range]:
-    """``spans`` as far as their messages are still there."""
+    """``spans`` without the messages that were deleted."""
     kept = {
         queue: Range(
             max(span.queue_offset_start, ranges[queue].queue_offset_start), span.queue_offset_end
@@ -189,7 +189,7 @@ def without_lost(
 
 
 def refuse_foreign(next_offsets: Mapping[QueueKey, int], ranges: Mapping[QueueKey, Range]) -> None:
-    """Refuse an archive that is ahead of its queues: they are not the ones it was made from.
+    """Refuse an archive that is ahead of its queues: it was made from other queues.
 
     Raises:
         JobFailed: the message names the queue.
@@ -208,9 +208,9 @@ def refuse_foreign(next_offsets: Mapping[QueueKey, int], ranges: Mapping[QueueKe
 def near_deletion(
     spans: Mapping[QueueKey, Range], ranges: Mapping[QueueKey, Range]
 ) -> dict[QueueKey, int]:
-    """Queues whose oldest message that is not archived is soon to be deleted, and its distance.
+    """Queues whose oldest unarchived message is near deletion, and its distance in messages.
 
-    Only queues of which something was deleted already: the others are younger than retention.
+    Only queues that have lost messages to retention already: the others are younger.
     """
     near = {}
     for queue, span in spans.items():
@@ -222,20 +222,20 @@ def near_deletion(
 
 
 def next_round_spans(spans: Mapping[QueueKey, Range], rows_max: int) -> dict[QueueKey, Range]:
-    """As much of ``spans`` as one round takes, each queue in proportion to what it has."""
+    """The part of ``spans`` for one round, each queue in proportion to its messages."""
     total = sum(span.length for span in spans.values())
     if total <= rows_max:
         return dict(spans)
     taken = {}
     for queue, span in spans.items():
-        # At least one each: a round of a few rows more is better than a queue that never moves.
+        # At least one message each: a larger round is better than a queue that never moves.
         count = max(1, span.length * rows_max // total)
         taken[queue] = Range(span.queue_offset_start, span.queue_offset_start + count)
     return taken
 
 
 def place_files(number: int, staged: Iterable[tuple[str, int, int]]) -> tuple[PlacedFile, ...]:
-    """A place for each staged file (path, rows, bytes), which no other round gives away."""
+    """A path in the archive for each staged file (path, rows, bytes), unique among rounds."""
     return tuple(
         PlacedFile(path, f"{path.rpartition('/')[0]}/{number:08d}-{index:04d}.parquet", rows, size)
         for index, (path, rows, size) in enumerate(sorted(staged))
@@ -250,9 +250,9 @@ class Sized(NamedTuple):
 
 
 def plan_merges(files: Iterable[Sized], target_bytes: int) -> list[list[Sized]]:
-    """Neighbouring small files, grouped to about ``target_bytes``; a file alone stays as it is.
+    """Adjacent small files, grouped to about ``target_bytes``; a single file is not rewritten.
 
-    By name, which is by round, so that each queue's messages keep their order.
+    Sorted by name, which is by round, so that each queue's messages keep their order.
     """
     groups: list[list[Sized]] = []
     group: list[Sized] = []

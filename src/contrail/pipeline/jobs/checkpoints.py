@@ -1,4 +1,4 @@
-"""A job's checkpoint folder: whose it is, what the job noted, and Spark's own part of it.
+"""A job's checkpoint folder: the job's name and settings, its notes, and Spark's checkpoints.
 
 FOLDER/job.json     the job's name, its settings, its notes; replaced whole, never torn
 FOLDER/spark/...    checkpoints of streaming queries, which Spark writes
@@ -28,12 +28,12 @@ class Checkpoint:
         self._state: dict[str, Any] | None = None
 
     def claim(self, job: str, settings: Mapping[str, object]) -> bool:
-        """Take the folder for ``job``; True when it is a resumed run.
+        """Claim the folder for ``job``; returns whether this is a resumed run.
 
-        ``settings`` are those that may not change between runs.
+        ``settings`` are the settings that may not change between runs.
 
         Raises:
-            OptionInvalid: the folder belongs to another job, or to other settings, or is none.
+            OptionInvalid: the folder belongs to another job or other settings, or is no folder.
         """
         try:
             return self._claim(job, settings)
@@ -50,7 +50,7 @@ class Checkpoint:
         return True
 
     def peek(self, job: str, settings: Mapping[str, object]) -> dict[str, Any]:
-        """What runs before noted; refuses what ``claim`` would, and changes nothing.
+        """The notes of earlier runs; refuses what ``claim`` refuses, and changes nothing.
 
         Raises:
             OptionInvalid: as ``claim``.
@@ -62,7 +62,7 @@ class Checkpoint:
         return {} if state is None else dict(state["notes"])
 
     def _checked(self, job: str, wanted: Mapping[str, object]) -> dict[str, Any] | None:
-        """The state of this very job; None for a folder that nobody has claimed."""
+        """The state of this job; None for an unclaimed folder."""
         state = self._read()
         if state is None:
             self._refuse_foreign()
@@ -76,12 +76,12 @@ class Checkpoint:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What the job noted for its next run."""
+        """The job's notes for its next run."""
         assert self._state is not None, "claim() comes first"
         return dict(self._state["notes"])
 
     def note(self, **facts: object) -> None:
-        """Remember ``facts`` durably beside what is noted already."""
+        """Add ``facts`` to the notes; durable on return."""
         assert self._state is not None, "claim() comes first"
         self._write({**self._state, "notes": {**self._state["notes"], **facts}})
 
@@ -103,7 +103,7 @@ class Checkpoint:
 
 
 def look(folder: str | None, job: str, settings: Mapping[str, object]) -> dict[str, Any]:
-    """``Checkpoint.peek`` of a folder that a dry run may not have; then nothing is noted."""
+    """``Checkpoint.peek``; no notes for a dry run without a folder."""
     return Checkpoint(folder).peek(job, settings) if folder else {}
 
 
@@ -119,7 +119,7 @@ def _local_folder(folder: Path | str) -> Path:
             f"checkpoint {text!r} is not a folder: name one that this machine, and the executors, "
             "can write, such as a shared mount"
         )
-    # Spark resolves a relative path on its own side, which need not be ours.
+    # Spark resolves a relative path in its own process, which may have another working folder.
     return Path(text).expanduser().absolute()
 
 

@@ -1,9 +1,8 @@
 """The ``compact`` job: the small files of closed hours, merged into files of a useful size.
 
-An hour's new folder is made beside the archive: merged files, and links to those that stay as they
-are. Then the two folders change places in one step. Whatever is killed when, a reader finds all
-messages of an hour once, in the old files or in the new; what is left over is never needed, and
-the next run throws it away.
+An hour's new folder is made beside the archive: merged files, and links to unchanged files. Then
+the two folders are exchanged in one step. Whenever the job is killed, a reader finds all messages
+of an hour once, in the old files or in the new; the next run deletes leftovers.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pyspark.sql import SparkSession
 from contrail.clock import SystemClock
 from contrail.errors import JobFailed, OptionInvalid
 from contrail.pipeline.jobs.archive import COMPRESSIONS
-from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of
+from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of, sync_path
 from contrail.pipeline.jobs.archive_layout import Hour, Sized, is_closed, plan_merges
 from contrail.pipeline.jobs.folder_swap import swap_folders
 from contrail.pipeline.jobs.merged_files import merge_files
@@ -34,19 +33,19 @@ from contrail.runtime.crashpoints import crashpoint
 
 _MERGE_DDL = "place string, rows bigint, bytes bigint"
 _MERGE_SCHEMA = pa.schema([("place", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
-# Hours that are merged by one Spark job, and then change places one by one.
+# Hours that one Spark job merges; their folders are then exchanged one by one.
 _HOURS_AT_ONCE = 64
 _MARK = "-m"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompactSettings:
-    """Which archive, and what its files shall be like."""
+    """The archive, and the size and compression of its merged files."""
 
     archive: str
     topics: tuple[str, ...] = ()
     target_bytes: int = 256 << 20
-    # How long after its end an hour counts as closed.
+    # An hour counts as closed this long after its end.
     grace: timedelta = timedelta(hours=1)
     compression: str = "zstd"
     dry_run: bool = False
@@ -59,7 +58,7 @@ class CompactSettings:
 
 
 class HourPlan(NamedTuple):
-    """What becomes of the files of one hour."""
+    """The files of one hour: groups to merge, and files to keep."""
 
     hour: Hour
     folder: Path
@@ -79,11 +78,11 @@ def compact(
     progress: Progress = SILENT,
     now: datetime | None = None,
 ) -> Summary:
-    """Merge what is small in hours that are closed by ``now``; safe beside a running archive job.
+    """Merge small files in hours that are closed by ``now``; safe beside a running archive job.
 
     Raises:
         OptionInvalid: no archive, or a file system that cannot exchange folders.
-        JobFailed: another compaction, or a restore, is under way; or a merged file is not right.
+        JobFailed: another compaction or a restore is running, or a merged file has wrong rows.
     """
     folder = ArchiveFolder(settings.archive)
     folder.require()
@@ -91,7 +90,7 @@ def compact(
     if settings.dry_run:
         return _summary(folder, "planned", plan_hours(settings, folder, moment), skipped=0)
     with folder.lock("layout", wait=False), job_session(spark, "contrail compact") as session:
-        # An hour whose last round is not placed yet is not what it seems.
+        # Some files of the last round may still be staged: move them first.
         folder.finish()
         shutil.rmtree(folder.merging, ignore_errors=True)
         plans = plan_hours(settings, folder, moment)
@@ -99,7 +98,7 @@ def compact(
 
 
 def plan_hours(settings: CompactSettings, folder: ArchiveFolder, now: datetime) -> list[HourPlan]:
-    """The closed hours in which there is something to merge."""
+    """The closed hours that have files to merge."""
     plans = []
     for hour, path in folder.hours().items():
         if settings.topics and hour.topic not in settings.topics:
@@ -111,7 +110,7 @@ def plan_hours(settings: CompactSettings, folder: ArchiveFolder, now: datetime) 
 
 
 def merged_name(group: list[Sized]) -> str:
-    """A name that sorts where the first of the merged files did."""
+    """A name that sorts like the first of the merged files."""
     stem = group[0].name.removesuffix(".parquet").removesuffix(_MARK)
     return f"{stem}{_MARK}.parquet"
 
@@ -177,7 +176,7 @@ def _merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _merge_one(task: str) -> tuple[str, int, int]:
     asked = json.loads(task)
     target = Path(asked["target"])
-    # Written under another name, since a task that Spark gave up may still be writing.
+    # Written under a unique name, since a task that Spark gave up on may still write.
     written = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     merged = merge_files([Path(part) for part in asked["parts"]], written, asked["compression"])
     os.replace(written, target)
@@ -189,13 +188,13 @@ def _new_folder(folder: ArchiveFolder, plan: HourPlan) -> Path:
 
 
 def _put_in_place(folder: ArchiveFolder, plan: HourPlan, progress: Progress) -> bool:
-    """Exchange an hour's folder with the new one; not if the archive has added to it meanwhile."""
+    """Exchange an hour's folder with the new one, unless the archive job has added to it."""
     new = _new_folder(folder, plan)
     for file in plan.kept:
         os.link(plan.folder / file.name, new / file.name)
     for leftover in new.glob("*.tmp"):
         leftover.unlink()
-    _sync(new)
+    sync_path(new)
     with folder.lock("places"):
         if files_of(plan.folder) != plan.files:
             progress.note(f"{plan.folder} has got new files meanwhile: the next run merges it")
@@ -203,17 +202,9 @@ def _put_in_place(folder: ArchiveFolder, plan: HourPlan, progress: Progress) -> 
             return False
         swap_folders(new, plan.folder)
     crashpoint("compact.swapped")
-    _sync(plan.folder.parent)
+    sync_path(plan.folder.parent)
     shutil.rmtree(new)
     return True
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _summary(

@@ -1,8 +1,8 @@
-"""Copies of stored messages: what a restored and a replayed one carries, and where it goes.
+"""Copies of stored messages: the content and topic of restored and replayed messages.
 
-A copy keeps its body, flag, keys, tags, unique key and the application's properties. What brokers
-and clients put into the original for its own way is left behind: a copy is not delayed again, is
-part of no transaction, and its retries begin anew.
+A copy keeps its body, flag, keys, tags, unique key and the application's properties. Properties
+that brokers and clients set for the delivery of the original are dropped: a copy is not delayed
+again, is part of no transaction, and its retries begin anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JOB_ID = "CONTRAIL_JOB_ID"
 SINK_KEY = "SPARK_SINK_KEY"
 SINK_SEQUENCE = "SPARK_SINK_SEQ"
 
-# Of the way that the original took; none of it holds for a copy.
+# Properties of the original's delivery; a copy has none of them.
 _OF_THE_WAY = frozenset(
     {
         names.WAIT,
@@ -91,26 +91,26 @@ class Original(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """What is sent, and to which topic."""
+    """The message to send, and its topic."""
 
     topic: str
     properties: dict[str, str]
 
 
 class Skipped(NamedTuple):
-    """What is not sent, and why."""
+    """Why a message is not sent."""
 
     reason: str
 
 
 def place_of(original: Original) -> str:
-    """A message's place in words: ``orders/broker-a/0/1200``."""
+    """A message's queue and queue offset as text: ``orders/broker-a/0/1200``."""
     queue = original.queue
     return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}/{original.queue_offset}"
 
 
 def restored(original: Original, to_topic: str | None, job_id: str) -> Copy:
-    """The copy of an archived message for its own topic, or for another."""
+    """The copy of an archived message for its own topic or for ``to_topic``."""
     properties = _kept(original.properties)
     properties |= {
         RESTORED_FROM: place_of(original),
@@ -121,7 +121,7 @@ def restored(original: Original, to_topic: str | None, job_id: str) -> Copy:
 
 
 def replayed(original: Original, to_topic: str | None, job_id: str) -> Copy | Skipped:
-    """The copy of a dead letter for the topic it came from, or for another."""
+    """The copy of a dead letter for its original topic or for ``to_topic``."""
     topic = to_topic or origin_topic(original.properties)
     if topic is None:
         return Skipped(f"it does not say where it came from ({names.RETRY_TOPIC}): give a topic")

@@ -1,10 +1,10 @@
-"""Sends copies of stored messages from within Spark's tasks, and tells what became of each.
+"""Sends copies of stored messages from Spark's tasks, and returns the outcome of each.
 
-Each source queue is a lane: its messages are sent in their order, and a message's own queue offset
-is its sequence number. A Contrail broker remembers the last one of each lane in each of its queues
-and drops what is not behind it: a task, or a pass of a job, that runs again adds nothing, whatever
-its partitions look like then. Each pass is a batch of its own for the brokers, so none is taken for
-a repeat of another. Other brokers store what they are sent.
+Each source queue is a lane, whose messages are sent one after the other in their order; a message's
+own queue offset is its sequence number. A Contrail broker remembers the last number of each lane in
+each of its queues and drops messages up to it: a task, or a pass of a job, that runs again adds
+nothing, even with other partitions. Each pass is a batch of its own for the brokers, so no pass
+counts as a repeat of another. Other brokers store every message they receive.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _UNITS_MAX = 1_000
 _REQUEST_BYTES_MAX = 1 << 20
 _TRY_COUNT = 6
 _TRY_AGAIN_S = 0.5
-# The message itself is at fault, or its queue; anything else a broker says may pass.
+# Refusals of the message or its queue; all other answers of a broker may be transient.
 _MESSAGE_AT_FAULT = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})
 _QUEUE_AT_FAULT = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION})
-# The reason beside a message that the broker had before it was sent.
+# The reason of a message that the broker had stored before.
 ALREADY = "an earlier attempt sent it"
 
 OUTCOME_DDL = (
@@ -70,7 +70,7 @@ COPIED_COLUMNS = (
     "properties",
     "msgId",
     "storeTimestamp",
-    # Why a row is not to be sent; null for those that are.
+    # Why a row is not sent; null for rows to send.
     "skipped",
 )
 
@@ -80,24 +80,24 @@ Targets = Mapping[str, tuple[tuple[str, int], ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class CopyPlan:
-    """What the tasks need to know; plain values, since it travels."""
+    """The settings of the tasks; plain values that can be pickled."""
 
     cluster: ClusterSettings
     job_id: str
-    # What a message that is stored is called: restored, or replayed.
+    # The outcome of a stored message: restored or replayed.
     done: str
-    # Whether the brokers drop what they have already.
+    # Whether the brokers drop repeats.
     remembered: bool
-    # Each target topic's queues, as they were when the job began.
+    # Each target topic's queues at the beginning of the job.
     targets: Targets
-    # Source queues in an order that stays; their place is the number of their lane.
+    # Source queues in a fixed order; the index is the number of the lane.
     lanes: tuple[QueueKey, ...]
-    # Messages of a lane go to the queue of their own name, or all to one other.
+    # Messages of a lane go to the queue of the same name, or all to one other queue.
     keep_queues: bool
     rate_per_task: float | None = None
-    # Under which number brokers remember this pass of the job.
+    # The batch number by which brokers remember this pass of the job.
     pass_number: int = 0
-    # Whether the pass was begun before, so that brokers may have some of it.
+    # Whether an earlier run began the pass, so that brokers may have some of its messages.
     resumed: bool = False
     _numbers: dict[QueueKey, int] = field(default_factory=dict, init=False, repr=False)
 
@@ -107,7 +107,7 @@ class CopyPlan:
         return self._numbers[queue]
 
     def target(self, topic: str, original: Original) -> tuple[str, int]:
-        """The queue for a copy: always the same one for the same message."""
+        """The queue for a copy: always the same for the same message."""
         queues = self.targets[topic]
         own = (original.queue.broker_name, original.queue.queue_id)
         if self.keep_queues and own in queues:
@@ -125,7 +125,7 @@ class _Waiting(NamedTuple):
 
 
 class _Load:
-    """Copies that wait to be sent together."""
+    """Copies that wait to be sent in one request."""
 
     __slots__ = ("rows", "size_bytes")
 
@@ -139,7 +139,7 @@ class _Load:
 
 
 class _Road(NamedTuple):
-    """Where copies go together: one lane to one queue."""
+    """The path of copies that are sent together: one lane to one queue."""
 
     topic: str
     broker_name: str
@@ -150,7 +150,7 @@ class _Road(NamedTuple):
 def send_copies(
     batches: Iterator[pa.RecordBatch], plan: CopyPlan, decide: Decision
 ) -> Iterator[pa.RecordBatch]:
-    """Send what ``decide`` makes of each row; an outcome for each row comes back."""
+    """Send the copies that ``decide`` makes of rows; returns an outcome for each row."""
     with _Sending(plan, decide) as sending:
         for batch in batches:
             for original, skipped in originals(batch):
@@ -162,7 +162,7 @@ def send_copies(
 
 
 def originals(batch: pa.RecordBatch) -> Iterator[tuple[Original, str | None]]:
-    """The rows of a batch with ``COPIED_COLUMNS`` as messages, and why one is not to be sent."""
+    """The rows of a batch with ``COPIED_COLUMNS`` as messages, and why a row is not sent."""
     columns = {name: batch.column(name) for name in COPIED_COLUMNS}
     columns["storeTimestamp"] = columns["storeTimestamp"].cast(pa.int64())
     for topic, broker, queue_id, place, body, flag, pairs, message_id, time_us, skipped in zip(
@@ -181,7 +181,7 @@ def originals(batch: pa.RecordBatch) -> Iterator[tuple[Original, str | None]]:
 
 
 class _Sending:
-    """One task's sends. A road has one request at a time; requests are made when they are full."""
+    """One task's sends. A road has one request at a time; full requests are sent."""
 
     def __init__(self, plan: CopyPlan, decide: Decision) -> None:
         self._plan = plan
@@ -191,7 +191,7 @@ class _Sending:
         self._pacer = None if plan.rate_per_task is None else Pacer(plan.rate_per_task, _now_s())
         self._may_repeat = plan.resumed or _is_second_try()
         self._loads: dict[_Road, _Load] = {}
-        # Roads that a broker has closed, and why.
+        # Roads that a broker has refused, and why.
         self._closed: dict[_Road, str] = {}
         self._last: tuple[QueueKey, int] | None = None
         self._rows: list[tuple[Any, ...]] = []
@@ -216,7 +216,7 @@ class _Sending:
         return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME_SCHEMA)
 
     def take(self, original: Original, skipped: str | None) -> None:
-        """Send a message, now or with the next ones for its queue."""
+        """Send a message, now or together with the next messages for its queue."""
         place = (original.queue, original.queue_offset)
         if place == self._last:
             skipped = "its place is there twice"
@@ -228,7 +228,7 @@ class _Sending:
             reason = (
                 f"topic {copy.topic!r} does not exist or may not be written: create or allow it"
             )
-            # With its topic: that is how a later run knows what to try again.
+            # The outcome has the topic, by which a later run finds messages to try again.
             self._tell(original, "skipped", reason, copy.topic)
         else:
             self._load(original, copy)
@@ -251,7 +251,7 @@ class _Sending:
             self._flush(road)
 
     def flush(self) -> None:
-        """Send all that waits."""
+        """Send all waiting copies."""
         for road in list(self._loads):
             self._flush(road)
 
@@ -262,7 +262,7 @@ class _Sending:
         self._deliver(road, rows, self._may_repeat)
 
     def _deliver(self, road: _Road, rows: list[_Waiting], may_repeat: bool) -> None:
-        """Send in one request, and tell what became of each."""
+        """Send rows in one request, and note the outcome of each."""
         if road in self._closed:
             self._fail(road, rows, self._closed[road])
             return
@@ -271,7 +271,7 @@ class _Sending:
         except BrokerRefused as refusal:
             self._refused(road, rows, refusal)
             return
-        # Numbers grow, and the broker drops what is not behind its last: the first ones.
+        # Numbers grow, and the broker drops rows up to its last number: the first rows.
         for number, one in enumerate(rows):
             reason = ALREADY if number < repeat_count else None
             self._tell(one.original, self._plan.done, reason, road)
@@ -279,13 +279,13 @@ class _Sending:
     def _refused(self, road: _Road, rows: list[_Waiting], refusal: BrokerRefused) -> None:
         reason = f"{ResponseCode(refusal.code).name}: {refusal.remark}"
         if refusal.code in _QUEUE_AT_FAULT:
-            # If it opens meanwhile, later ones would make these look like repeats.
+            # If the queue opens meanwhile, later rows would make these look like repeats.
             self._closed[road] = reason
             self._fail(road, rows, reason)
         elif len(rows) == 1:
             self._fail(road, rows, reason)
         else:
-            # One of them is at fault: find out which.
+            # Send one by one, so that only the invalid message fails.
             for one in rows:
                 self._deliver(road, [one], may_repeat=True)
 
@@ -294,12 +294,11 @@ class _Sending:
             self._tell(one.original, "failed", reason, road)
 
     def _send(self, road: _Road, rows: list[_Waiting], may_repeat: bool) -> int:
-        """Send in one request; how many of them the broker had already.
+        """Send rows in one request; returns how many of them the broker had already.
 
         Raises:
             BrokerRefused: a message, or the queue, is at fault.
-            JobFailed: the broker did not take it however often it was asked, or dropped what it
-                cannot have.
+            JobFailed: the broker refused every try, or dropped rows that it cannot have.
         """
         body = b"".join(one.encoded for one in rows)
         for tried in range(_TRY_COUNT):
@@ -319,7 +318,7 @@ class _Sending:
     def _repeats(
         self, road: _Road, rows: list[_Waiting], answer: ReceivedResponse, may_repeat: bool
     ) -> int:
-        """How many the broker dropped as repeats; only what was sent before can be one."""
+        """How many rows the broker dropped as repeats; only rows that were sent before can be."""
         if not self._plan.remembered:
             return 0
         stored, dropped = (int(answer.fields[name]) for name in ("storedCount", "droppedCount"))
@@ -379,7 +378,7 @@ class _Sending:
 
 
 def batch_fields(topic: str, queue_id: int, now_ms: int) -> dict[str, str]:
-    """The one-letter fields of a batch that any RocketMQ broker takes."""
+    """The one-letter fields of a batch send that any RocketMQ broker accepts."""
     return {
         "a": PRODUCER_GROUP,
         "b": topic,
@@ -406,7 +405,7 @@ def _now_s() -> float:
     return time.monotonic()
 
 
-# Spark forks its workers and uses them again: a connection is of one process.
+# Spark forks its workers and reuses them: a connection belongs to one process.
 _admins: dict[tuple[int, ClusterSettings], Admin] = {}
 
 

@@ -1,9 +1,9 @@
-"""Passes of a copy job on the driver: what the tasks are told, and what they said.
+"""Passes of a copy job on the driver: the settings of their tasks, and their outcomes.
 
-What a pass is of is noted before it begins, so that a run after a kill sends the same again, under
-the same number. Its outcomes are a folder of Parquet files in the checkpoint, written by the
-executors and replaced whole when it is run again. What failed, or had no topic to go to, is known
-from there, and a later run makes a pass of it. The driver sees counts only.
+The content of a pass is noted before it begins, so that a run after a kill sends the same messages
+again, under the same number. Its outcomes are a folder of Parquet files in the checkpoint, written
+by the executors and replaced whole when the pass runs again. A later run makes a pass of the
+messages that failed or had no topic. The driver sees counts only.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from contrail.pipeline.options import CLUSTER_OPTIONS, ClusterSettings, SinkSett
 from contrail.runtime.crashpoints import crashpoint
 
 QUEUE_COLUMNS = ("topic", "brokerName", "queueId")
-# Those skipped for want of a topic say which one; those that a filter left out do not.
+# Messages skipped because their topic is missing name it; messages that a filter left out do not.
 _TO_RETRY = "outcome = 'failed' or (outcome = 'skipped' and toTopic is not null)"
 _REPEATS_DROPPED = "brokers drop repeats"
-_REPEATS_POSSIBLE = "this cluster is not Contrail: what was under way at a kill may be sent twice"
+_REPEATS_POSSIBLE = "this cluster is not Contrail: messages under way at a kill may be sent twice"
 
 
 def cluster_settings(namesrv: str, options: Mapping[str, str]) -> ClusterSettings:
-    """How the target is reached; ``options`` are those of the sink, such as TLS."""
+    """The target's cluster; ``options`` are options of the sink, such as TLS."""
     return SinkSettings.of({**options, "namesrvAddr": namesrv}).cluster
 
 
 def cluster_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Those of the source's or the sink's options that tell how a cluster is reached."""
+    """The options of a source or sink that describe its cluster."""
     known = {name.lower() for name in CLUSTER_OPTIONS if name != "namesrvAddr"}
     return {name: value for name, value in options.items() if name.lower() in known}
 
 
 def admin_of(namesrv: str, options: Mapping[str, str]) -> Admin:
-    """An admin client of the cluster that ``options`` of its source or sink reach."""
+    """An admin client of the cluster that ``options`` of a source or sink describe."""
     return open_admin(cluster_settings(namesrv, cluster_options(options)))
 
 
@@ -68,7 +68,7 @@ def open_admin(cluster: ClusterSettings) -> Admin:
 
 
 def job_id(checkpoint: Checkpoint) -> str:
-    """The name under which brokers know this job, the same for each of its runs."""
+    """The sink id of this job at the brokers, the same for each of its runs."""
     known = checkpoint.notes.get("jobId")
     if known is None:
         known = uuid.uuid4().hex
@@ -81,8 +81,7 @@ def settled_targets(
 ) -> tuple[Targets, bool]:
     """Each topic's queues, and whether brokers drop repeats: as the first run found them.
 
-    A topic that does not exist, or may not be written, is left out and looked for again by the
-    next run.
+    A topic that does not exist, or may not be written, is left out; the next run checks it again.
     """
     notes = checkpoint.notes
     known: dict[str, list[list[Any]]] = dict(notes.get("targets", {}))
@@ -100,7 +99,7 @@ def settled_targets(
 
 
 def settled_lanes(checkpoint: Checkpoint, queues: Iterable[QueueKey]) -> tuple[QueueKey, ...]:
-    """All source queues of the job so far; new ones are added at the end."""
+    """All source queues of the job so far; new queues are added at the end."""
     known = [QueueKey(str(a), str(b), int(c)) for a, b, c in checkpoint.notes.get("lanes", [])]
     new = sorted(set(queues) - set(known))
     if new:
@@ -109,7 +108,7 @@ def settled_lanes(checkpoint: Checkpoint, queues: Iterable[QueueKey]) -> tuple[Q
 
 
 def task_count(spark: SparkSession, lane_count: int) -> int:
-    """As many tasks as run at once, so that each has its part of a rate."""
+    """As many tasks as run at the same time, so that each gets its part of a rate."""
     return max(1, min(lane_count, _parallelism(spark)))
 
 
@@ -117,14 +116,14 @@ def _parallelism(spark: SparkSession) -> int:
     try:
         return spark.sparkContext.defaultParallelism
     except (PySparkAttributeError, PySparkNotImplementedError):
-        # A Connect session has no context; a program that uses one says how wide it is.
+        # A Connect session has no context; its program sets spark.default.parallelism.
         return int(spark.conf.get("spark.default.parallelism", "2") or "2")
 
 
 def copy_step(
     messages: DataFrame, plan: CopyPlan, decide: Decision, tasks: int, outcomes: Path
 ) -> None:
-    """Send ``messages``, each queue's in order, and write what became of each."""
+    """Send ``messages``, each queue's in order, and write the outcome of each."""
     if "skipped" not in messages.columns:
         messages = messages.withColumn("skipped", sql.lit(None).cast("string"))
     ordered = (
@@ -144,7 +143,7 @@ def _sent(
 
 
 class Sent(NamedTuple):
-    """A run's outcomes, how many it sent, how many brokers had before, and facts for its end."""
+    """A run's outcomes: sent messages, repeats that brokers dropped, facts for the summary."""
 
     counts: list[dict[str, object]]
     done: int
@@ -153,7 +152,7 @@ class Sent(NamedTuple):
 
 
 class CopyPasses:
-    """The passes of a job over all its runs, as its checkpoint knows them."""
+    """The passes of a job over all its runs, from its checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint, session: SparkSession) -> None:
         self._checkpoint = checkpoint
@@ -166,19 +165,19 @@ class CopyPasses:
 
     @property
     def under_way(self) -> dict[str, Any] | None:
-        """What the pass is of that an earlier run has begun and not finished."""
+        """The content of the pass that an earlier run began and did not finish."""
         found: dict[str, Any] | None = self._checkpoint.notes.get("underWay")
         return found
 
     @property
     def retryable(self) -> list[int]:
-        """The finished passes with messages to try again, without those under way."""
+        """The finished passes with messages to try again, without the pass under way."""
         known = [int(number) for number in self._checkpoint.notes.get("toRetry", [])]
         busy = (self.under_way or {}).get("retried", [])
         return [number for number in known if number not in busy]
 
     def unsent(self, numbers: Sequence[int]) -> DataFrame:
-        """The outcomes of these passes that are to be tried again."""
+        """The outcomes of these passes whose messages are to be tried again."""
         return _outcomes(self._session, [self._folder(one) for one in numbers]).where(_TO_RETRY)
 
     def send(
@@ -189,7 +188,7 @@ class CopyPasses:
         decide: Decision,
         **reached: object,
     ) -> None:
-        """Send ``messages``, which are what ``work`` says, and note it with what is reached."""
+        """Send ``messages``, the content of ``work``, and note the finished pass."""
         number, is_resumed = self._done_count, self.under_way is not None
         if not is_resumed:
             self._checkpoint.note(underWay=dict(work))
@@ -202,18 +201,18 @@ class CopyPasses:
         self._checkpoint.note(underWay=None, passesDone=number + 1, toRetry=to_retry, **reached)
 
     def counts(self) -> list[dict[str, object]]:
-        """What became of the messages of this run."""
+        """The outcomes of this run, counted."""
         return self._counts(range(self._first, self._done_count))
 
     def counts_before(self) -> list[dict[str, object]]:
-        """What became of those of earlier runs."""
+        """The outcomes of earlier runs, counted."""
         return self._counts(range(self._first))
 
     def sent(self, done: str, things: str) -> Sent:
-        """How this run went.
+        """The sums of this run.
 
         Raises:
-            JobFailed: brokers refused some; the next run tries those again.
+            JobFailed: brokers refused some messages; the next run tries these again.
         """
         counts = self.counts()
         where = str(self._checkpoint.folder / "outcomes")
@@ -239,7 +238,7 @@ class CopyPasses:
 
 
 def only(messages: DataFrame, unsent: DataFrame) -> DataFrame:
-    """Those of ``messages`` that are in ``unsent``; those that are gone say so in ``skipped``."""
+    """The ``messages`` that are in ``unsent``; ``skipped`` names those that were deleted."""
     keys = [*QUEUE_COLUMNS, "queueOffset"]
     if "skipped" not in messages.columns:
         messages = messages.withColumn("skipped", sql.lit(None).cast("string"))
@@ -260,7 +259,7 @@ def _outcomes(spark: SparkSession, folders: Sequence[Path]) -> DataFrame:
 
 
 def counted(spark: SparkSession, folders: Sequence[Path]) -> list[dict[str, object]]:
-    """How many messages had which outcome, by topics and reason; most first."""
+    """Counts of messages by outcome, topics and reason; largest first."""
     there = [folder for folder in folders if folder.is_dir()]
     if not there:
         return []
@@ -275,12 +274,12 @@ def counted(spark: SparkSession, folders: Sequence[Path]) -> list[dict[str, obje
     return [row.asDict() for row in rows]
 
 
-# A reason that holds something of each message would make a row of each.
+# A reason with details of each message would make a row for each.
 _ROWS_MAX = 200
 
 
 def total(rows: Iterable[Mapping[str, object]], outcome: str) -> int:
-    """How many messages had this outcome, those that were there before included."""
+    """How many messages had this outcome, including those that brokers had before."""
     return sum(int(str(row["messages"])) for row in rows if row["outcome"] == outcome)
 
 
@@ -290,6 +289,6 @@ def _already(rows: Iterable[Mapping[str, object]]) -> int:
 
 
 def without_topic(rows: Iterable[Mapping[str, object]]) -> int:
-    """How many messages were skipped because the topic they would go to takes none."""
+    """How many messages were skipped because their target topic is missing or not writable."""
     lacking = (row for row in rows if row["outcome"] == "skipped" and row["toTopic"] is not None)
     return sum(int(str(row["messages"])) for row in lacking)

@@ -1,10 +1,9 @@
-"""Copy a topic to another without the messages whose key was there a short while ago.
+"""Copy a topic to another without messages whose key was copied within the window.
 
-Spark's own ``dropDuplicatesWithinWatermark`` also drops what is older than its watermark, which is
-most of a queue that is read behind the others: so the state is ours (``dedupe_memory``), and there
-is no watermark. Rows are shuffled by key for it, so a batch that is run again may give them in
-another order: the sink is told to show a batch at once or not at all, which needs Contrail's
-brokers.
+Spark's own ``dropDuplicatesWithinWatermark`` also drops messages older than its watermark, which
+are most of a queue that is read later than the others: so the job keeps its own state
+(``dedupe_memory``), without a watermark. Rows are shuffled by key for it, so a batch that runs
+again may have another order: the sink commits a batch as a whole, which needs Contrail's brokers.
 """
 
 from __future__ import annotations
@@ -65,17 +64,17 @@ _QUERY = "copy"
 _TRIGGER = "1 second"
 _JSON_PATH = "$"
 _TIMES = {"born": "bornTimestamp", "store": "storeTimestamp"}
-# By how much the clocks of brokers and of this machine may differ before a repeat is missed.
+# A larger difference between clocks of brokers and this machine may miss a repeat.
 _CLOCKS_APART_MS = 300_000
-# Messages without a key are no group: they are only spread.
+# Messages without a key form no group: they are only spread.
 _KEYLESS_PARTS = 64
 _COUNTS = "dedupe"
 _FIRST_ONES = "firstOnes"
 _REPEATS = "repeats"
 _QUERY_SETTINGS = {
-    # A state with timeouts would have Spark run empty batches without end.
+    # With timeouts of state Spark would run empty batches without end.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # Bodies go through Python: 10,000 of them at a time may be more than there is memory.
+    # Bodies go through Python: 10,000 at a time may exceed the memory.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
 _COLUMNS = (
@@ -93,17 +92,17 @@ class DedupeSettings:
     to_topic: str
     checkpoint: str
     to_namesrv: str | None = None
-    # On each broker, for a target that does not exist yet.
+    # Queues on each broker, for a target that does not exist yet.
     queues: int | None = None
     key: str = "keys"
     window: str = "1h"
-    # By which of a message's times the window is measured: ``born`` or ``store``.
+    # The message time by which the window is measured: ``born`` or ``store``.
     time: str = "store"
     starting: str = "earliest"
-    # Go on until stopped, not only to what is there now.
+    # Go on until stopped, not only up to the present end.
     continuous: bool = False
     rows_per_batch: int = 200_000
-    # How both clusters are reached, but for their addresses: TLS, timeouts.
+    # Options of both clusters: TLS, timeouts.
     options: Mapping[str, str] = field(default_factory=dict)
     dry_run: bool = False
 
@@ -116,15 +115,15 @@ class DedupeSettings:
         return duration_ms(self.window) or 0
 
     def fixed(self) -> dict[str, object]:
-        """What a resumed run may not change."""
+        """The settings that a resumed run may not change."""
         names = ("topic", "to_topic", "to_namesrv", "key", "window", "time")
         return {name: getattr(self, name) for name in names}
 
     def check(self) -> None:
-        """Refuse what contradicts itself.
+        """Refuse contradicting settings.
 
         Raises:
-            OptionInvalid: it says which setting, and what to do.
+            OptionInvalid: the text names the setting and a remedy.
         """
         if self.topic == self.to_topic and self.to_namesrv in (None, self.namesrv):
             raise OptionInvalid(f"topic {self.topic!r} cannot be its own target: name another")
@@ -150,10 +149,10 @@ def dedupe(
     progress: Progress = SILENT,
     stop: Callable[[], bool] | None = None,
 ) -> Summary:
-    """Copy what is there, or with ``continuous`` go on until ``stop`` says so.
+    """Copy the present messages, or with ``continuous`` go on until ``stop`` is true.
 
     Raises:
-        OptionInvalid: a setting cannot be, or the checkpoint is of another run.
+        OptionInvalid: a setting is invalid, or the checkpoint belongs to another run.
     """
     settings.check()
     with ExitStack() as stack:
@@ -186,10 +185,10 @@ def _lag_ms(
     queues: tuple[QueueRange, ...],
     checkpoint: Checkpoint,
 ) -> int:
-    """How old the oldest message is that this run has still to read.
+    """The age of the oldest message that this run has still to read.
 
-    Keys are remembered so much longer than the window, since the queue with that message may have
-    repeats of what the others gave long ago.
+    Keys are kept that much longer than the window, since the queue with that message may have
+    repeats of messages that other queues gave long ago.
     """
     done = committed_offsets(Path(checkpoint.spark(_QUERY)), settings.topic)
     if done is None and settings.starting == "latest":
@@ -264,7 +263,7 @@ def _started(
 
 @contextmanager
 def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings for a query, which takes a copy of its session's when it is started."""
+    """Set a session's settings for the start of a query, which copies them."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -281,7 +280,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 def first_ones(messages: DataFrame, settings: DedupeSettings, lag_ms: int) -> DataFrame:
     """The first message of each key within the window, as rows for the sink.
 
-    Both kinds are counted where they are told apart.
+    First messages and repeats are counted in the same step.
     """
     marked = (
         _keyed(messages, settings)
@@ -303,7 +302,7 @@ def first_ones(messages: DataFrame, settings: DedupeSettings, lag_ms: int) -> Da
 
 
 def _keyed(messages: DataFrame, settings: DedupeSettings) -> DataFrame:
-    """The rows for the sink with what they are told apart by."""
+    """The rows for the sink with their key."""
     key = repeat_key(settings.key)
     part = F.pmod("queueOffset", F.lit(_KEYLESS_PARTS))
     return messages.select(
@@ -319,9 +318,9 @@ def _keyed(messages: DataFrame, settings: DedupeSettings) -> DataFrame:
 
 
 def repeat_key(key: str) -> Column:
-    """By what repeats are known; null for a message that has none.
+    """The key of a message by which repeats are found; null without one.
 
-    All keys count together, since ``A B`` is another message than ``A C``.
+    All keys count together, since ``A B`` and ``A C`` are different messages.
     """
     if key == "keys":
         return F.when(F.length(F.trim("keys")) > 0, F.col("keys"))
@@ -352,16 +351,16 @@ def _run(
 
 
 def _counted(name: str, batch: Mapping[str, Any]) -> int:
-    """How many of a kind a batch had, as they were counted on their way to the sink."""
+    """How many messages of a kind a batch had, as counted on the way to the sink."""
     counts = (batch.get("observedMetrics") or {}).get(_COUNTS)
     return 0 if counts is None else int(counts[name] or 0)
 
 
 def _late(batch: Mapping[str, Any]) -> int:
-    """How many messages Spark dropped as too late: none, or the job has failed.
+    """How many messages Spark dropped as too late: always 0.
 
     Raises:
-        JobFailed: it did drop some.
+        JobFailed: Spark dropped some.
     """
     operators = batch.get("stateOperators") or []
     late = sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators)

@@ -1,8 +1,8 @@
-"""What a dedupe job remembers of a key: when the messages were that it kept.
+"""The memory of a dedupe job for a key: the times of the messages that it kept.
 
-A message is a repeat if a kept one of its key is within the window, before or after it, by the
-times of the two. Queues are read at different speeds, so the times of what is read go back and
-forth: nothing here is ever too late, and whatever is no repeat is kept.
+A message is a repeat if a kept message of its key is within the window, before or after it, by the
+times of the two. Queues are read at different speeds, so the times of read messages go back and
+forth: no message is ever too late, and every message that is no repeat is kept.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pyspark.sql.pandas._typing import DataFrameLike
     from pyspark.sql.streaming.state import GroupState
 
-# What the rows of a group must have beside what is sent; they are grouped by the first two.
+# The columns of a group's rows beside those of the sink; rows are grouped by the first two.
 HAS_KEY = "hasKey"
 REPEAT_KEY = "repeatKey"
 TIME = "timeMs"
 IS_REPEAT = "isRepeat"
-# The times of what was kept, 8 bytes each: an array fails in the Python worker of Spark 4.3.
+# The times of kept messages, 8 bytes each: an array fails in the Python worker of Spark 4.3.
 STATE = "keptMs binary"
 ROWS = (
     "body binary, keys string, tags string, shardingKey string, properties map<string,string>, "
@@ -33,10 +33,10 @@ Mark = Callable[[Any, Iterable["DataFrameLike"], "GroupState"], Iterator["DataFr
 
 
 def marker(window_ms: int, lag_ms: int) -> Mark:
-    """The function for Spark that says of each row whether it is a repeat.
+    """The function for Spark that marks each row as a repeat or not.
 
-    ``lag_ms`` is how old the oldest message may be that is still to be read. It decides only how
-    long a key is remembered.
+    ``lag_ms`` is the age of the oldest message that is still to be read. It decides only how long
+    a key is remembered.
     """
 
     def mark(
@@ -56,8 +56,8 @@ def marker(window_ms: int, lag_ms: int) -> Mark:
 
 
 def marked(rows: DataFrameLike, kept: list[int], window_ms: int) -> DataFrameLike:
-    """The rows of a key, the oldest first; repeats without their bodies, which nobody needs."""
-    # Most keys have one row in a batch, and each step costs more than all of its work.
+    """The rows of a key, the oldest first; repeats without their bodies, which are not used."""
+    # Most keys have one row in a batch, for which each call costs more than its work.
     ordered = rows.sort_values(TIME, kind="stable") if len(rows) > 1 else rows
     is_repeat = repeats(ordered[TIME].tolist(), kept, window_ms)
     found = ordered[_SENT].assign(**{IS_REPEAT: is_repeat})
@@ -67,12 +67,12 @@ def marked(rows: DataFrameLike, kept: list[int], window_ms: int) -> DataFrameLik
 
 
 def unmarked(rows: DataFrameLike) -> DataFrameLike:
-    """Rows without a key, which repeat nothing."""
+    """Rows without a key, which are never repeats."""
     return rows[_SENT].assign(**{IS_REPEAT: False})
 
 
 def repeats(times_ms: Iterable[int], kept: list[int], window_ms: int) -> list[bool]:
-    """Which of these are repeats; the times of those that are not are added to ``kept``."""
+    """Whether each message is a repeat; adds the times of the others to ``kept``."""
     found = []
     for time_ms in times_ms:
         at = bisect_left(kept, time_ms)
@@ -84,7 +84,7 @@ def repeats(times_ms: Iterable[int], kept: list[int], window_ms: int) -> list[bo
 
 
 def needed(kept: Sequence[int], window_ms: int, floor_ms: int) -> list[int]:
-    """The times that a message may still be a repeat of, when none older than the floor comes."""
+    """The kept times that matter to messages not older than the floor."""
     return [one for one in kept if one + window_ms >= floor_ms]
 
 
@@ -100,7 +100,7 @@ def _remember(
     state: GroupState, kept: list[int], fresh: list[int], window_ms: int, lag_ms: int
 ) -> None:
     floor_ms = state.getCurrentProcessingTimeMs() - lag_ms
-    # What was just read stays for the window at least, however old it says it is.
+    # A message that was just read is kept for the window at least, however old its time is.
     staying = sorted({*needed(kept, window_ms, floor_ms), *fresh})
     if not staying:
         if state.exists:

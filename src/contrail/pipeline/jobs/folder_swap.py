@@ -1,4 +1,4 @@
-"""Two folders change places in one step, so that whoever lists them sees the old or the new."""
+"""Exchanges two folders in one step, so that a reader lists the old files or the new."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def swap_folders(one: Path, other: Path) -> None:
     """Exchange the names of two folders of one file system.
 
     Raises:
-        OptionInvalid: the file system, or the platform, cannot do that in one step.
+        OptionInvalid: the file system or the platform cannot exchange folders in one step.
     """
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:

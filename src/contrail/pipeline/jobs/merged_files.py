@@ -1,7 +1,7 @@
-"""Merges Parquet files into one, and makes sure that it holds the same rows.
+"""Merges Parquet files into one, and checks that it holds the same rows.
 
-The merged file is read back beside its parts and compared with them value by value, which costs a
-second reading of the parts and leaves no doubt.
+The merged file is read back and compared with its parts value by value, which costs a second read
+of the parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contrail.pipeline.jobs.row_groups import read_batches, write_rows
 
 
 class Merged(NamedTuple):
-    """What a merged file holds."""
+    """Rows and bytes of a merged file."""
 
     rows: int
     size_bytes: int
@@ -28,7 +28,7 @@ def merge_files(parts: list[Path], target: Path, compression: str) -> Merged:
     """Write the rows of ``parts`` to ``target``, in order; compared and durable on return.
 
     Raises:
-        JobFailed: what was written is not what was read, or the parts have different columns.
+        JobFailed: the merged file has other rows than its parts, or the parts differ in columns.
     """
     write_rows(parts, target, compression)
     rows = same_rows(read_batches(parts), read_batches([target]))
@@ -40,7 +40,7 @@ def merge_files(parts: list[Path], target: Path, compression: str) -> Merged:
 
 
 def same_rows(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> int | None:
-    """How many rows two readings have, if they are the same in the same order, however cut."""
+    """The number of rows, if both have the same rows in the same order; else None."""
     rows = 0
     left = right = None
     while True:
@@ -55,7 +55,7 @@ def same_rows(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) ->
 
 
 def _next(held: pa.RecordBatch | None, more: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-    """What is held if there are rows in it, else the next with some; None at the end."""
+    """The held batch if it has rows, else the next batch with rows; None at the end."""
     while held is None or held.num_rows == 0:
         held = next(more, None)
         if held is None:

@@ -1,4 +1,4 @@
-"""Messages as DataFrames, wherever they are: in live topics, in an archive, in a store folder."""
+"""Messages of live topics, archives and store folders as DataFrames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contrail.pipeline.jobs.copying import admin_of
 from contrail.pipeline.jobs.decode_errors import DECODE_ERROR_PROPERTY
 from contrail.store.reader import StoreReader
 
-# What a scan reads when it needs no column at all, only to know that there was a message.
+# The column of a scan that needs only the number of messages.
 COUNTED_COLUMN = "queueOffset"
 
 
@@ -26,7 +26,7 @@ def live_frame(
     columns: Sequence[str],
     options: Mapping[str, str],
 ) -> DataFrame:
-    """``columns`` of the messages of live topics; only they are decoded and sent to Spark."""
+    """``columns`` of the messages of live topics; only these are decoded and sent to Spark."""
     wanted = {"namesrvAddr": namesrv, "subscribe": ",".join(topics), **options}
     return _source(spark, columns, wanted)
 
@@ -60,7 +60,7 @@ def _source(spark: SparkSession, columns: Sequence[str], options: Mapping[str, s
 def archive_frame(
     spark: SparkSession, archive: str, topic: str, columns: Sequence[str]
 ) -> DataFrame:
-    """``columns`` of an archived topic; a column that the archive does not have is null."""
+    """``columns`` of an archived topic; a column that is not in the archive is null."""
     folder = archived_topics(archive)[topic]
     there = spark.read.parquet(local_url(folder)).withColumn("topic", f.lit(topic))
     has_properties = "properties" in there.columns
@@ -80,18 +80,18 @@ def _archived(column: str, there: set[str], has_properties: bool) -> Column:
 
 
 def local_url(path: Path) -> str:
-    """A local path as Spark reads it: unlike a URL's, its per cent signs are per cent signs."""
+    """A local path as Spark reads it: unlike in a URL, per cent signs are literal."""
     return f"file://{path}"
 
 
 def live_topics(namesrv: str, options: Mapping[str, str]) -> list[str]:
-    """The names of all topics of a cluster, internal ones too."""
+    """The names of all topics of a cluster, including internal topics."""
     with admin_of(namesrv, options) as admin:
         return admin.topics()
 
 
 def application_topics(namesrv: str, options: Mapping[str, str]) -> list[str]:
-    """The topics of a cluster that applications use, retries and dead letters too."""
+    """The application topics of a cluster, with retry and dead-letter topics."""
     with admin_of(namesrv, options) as admin:
         again = [name for name in admin.topics() if name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
         return sorted({*admin.topics(internal=False), *again})

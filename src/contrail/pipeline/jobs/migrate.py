@@ -2,14 +2,14 @@
 
 The steps, each of which may be killed and run again:
 
-    1  plan      look at both sides; make the target if it is missing
+    1  plan      look at both topics; create the target if it is missing
     2  copy      a streaming query from source to sink, with a checkpoint; with ``follow`` it goes
-                 on until the cut-over, then a last pass takes what is left
+                 on until the cut-over, then a last pass copies the rest
     3  verify    counts and checksums of every source queue against the copies
     4  groups    each group begins where its first unconsumed copy is
 
 A message with a key goes to the queue that RocketMQ's clients choose by its hash, so a key's order
-holds across the cut-over too. One without goes where all of its source queue go.
+holds across the cut-over too. All messages without a key of a source queue go to one queue.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _JOB = "migrate"
 _QUERY = "copy"
 _FOLLOW_TRIGGER = "1 second"
 _MODES = {
-    "dedupe": "dedupe: what is sent again is dropped",
+    "dedupe": "dedupe: repeated messages are dropped",
     "none": "none: brokers do not tell what was sent before, as those of Apache RocketMQ cannot, "
     "so a resumed migration may have copied some messages again",
 }
@@ -74,12 +74,12 @@ def migrate(
     progress: Progress = SILENT,
     cut_over: Callable[[], bool] | None = None,
 ) -> Summary:
-    """Run a migration, or go on with one; ``cut_over`` is asked about once a second.
+    """Run or resume a migration; ``cut_over`` is called about once a second.
 
     Raises:
-        OptionInvalid: a setting cannot be, or the checkpoint is of another migration.
-        JobFailed: a queue and its copies differ, or a broker that the migration knows is away;
-            groups are left where they were.
+        OptionInvalid: a setting is invalid, or the checkpoint belongs to another migration.
+        JobFailed: a queue and its copies differ, or a broker of the migration is away; no
+            group's offsets are changed.
     """
     settings.check()
     with ExitStack() as stack:
@@ -101,7 +101,7 @@ def _opened(namesrv: str, settings: MigrateSettings) -> Admin:
 
 
 def _begun_queues(settings: MigrateSettings, notes: Mapping[str, Any]) -> set[str]:
-    """The source queues of a migration: those of its plan, and those that came later."""
+    """The source queues of a migration: those of its plan, and later ones."""
     if not notes:
         return set()
     copied = _copied_to(Checkpoint(settings.checkpoint), settings.topic)
@@ -113,7 +113,7 @@ def _copied_to(checkpoint: Checkpoint, topic: str) -> dict[str, int] | None:
 
 
 def _require_brokers(admin: Admin, topic: str, noted: Iterable[str]) -> None:
-    """Refuse to go on without a broker of the migration: the NameServer forgets those away."""
+    """Refuse to go on if a broker of the migration is away: the NameServer drops its routes."""
     now = [one.name for one in ranges_or_none(admin, topic)]
     if set(noted) <= set(now):
         return
@@ -151,7 +151,7 @@ def _sides(settings: MigrateSettings) -> dict[str, object]:
 
 
 def _checkpoint(settings: MigrateSettings, plan: MigratePlan, target: Admin) -> Checkpoint:
-    """The claimed checkpoint, with the places noted where both sides were at the very first."""
+    """The claimed checkpoint, with the first run's queue offsets of source and target."""
     checkpoint = Checkpoint(settings.checkpoint)
     checkpoint.claim(_JOB, settings.fixed())
     if not plan.target and "migration" not in checkpoint.notes:
@@ -181,7 +181,7 @@ class _Run:
         mode = self._mode()
         rows = self._copy(spark, mode, cut_over)
         copied = self._copied_to()
-        # One that went while its queues were copied is not in the last pass.
+        # A broker that went away during the copy is not in the last pass.
         _require_brokers(self.source, self.settings.topic, copied)
         _require_brokers(self.target, self.settings.to_topic, self.checkpoint.notes["target_start"])
         checks = self._verified(spark, copied)
@@ -203,7 +203,7 @@ class _Run:
         return Summary(_JOB, "done", facts, [check.as_row() for check in checks])
 
     def _mode(self) -> str:
-        """How copies are sent; that one run could not drop repeats is noted for all after it."""
+        """The idempotence of the copies; if one run could not drop repeats, all later runs know."""
         best = "dedupe" if offers_idempotence(self.target) else "none"
         mode = self.settings.idempotence or best
         if mode == "none":
@@ -212,7 +212,7 @@ class _Run:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether some copies may be there twice, and without their flags."""
+        """Whether some copies may be stored twice, and without their flags."""
         return bool(self.checkpoint.notes.get("is_plain"))
 
     # Copying.
@@ -223,7 +223,7 @@ class _Run:
             self.progress.begin(f"following {self.settings.topic}", None)
             start = partial(self._started, spark, mode, following=True)
             rows = run_query(start, self.progress, self._cut_over_test(cut_over))
-        # What is there now, and after following what arrived while its query was stopped.
+        # The present messages, and after following those that arrived while its query was stopped.
         self.progress.begin(f"copying {self.settings.topic}", self._backlog())
         rows += run_query(partial(self._started, spark, mode, following=False), self.progress)
         self.progress.end()
@@ -266,7 +266,7 @@ class _Run:
         return writer.trigger(availableNow=True).start()
 
     def _starts(self) -> dict[str, int]:
-        """Where each queue begins; one whose broker came after the plan with all that it has."""
+        """The first queue offset of each queue; a broker added after the plan is copied whole."""
         now = starts(ranges(self.source, self.settings.topic))
         return {**now, **self.checkpoint.notes["source_start"]}
 
@@ -281,7 +281,7 @@ class _Run:
         return is_due
 
     def _lag(self, query: StreamingQuery) -> int | None:
-        """What the source has and the query has not, as brokers tell it now."""
+        """How many messages of the source the query has not copied, by the present ends."""
         last = query.lastProgress
         if last is None or lag_of(last) is None:
             return None
@@ -291,7 +291,7 @@ class _Run:
         return sum(max(0, end - done.get(name, 0)) for name, end in now.items())
 
     def _copied_to(self) -> dict[str, int]:
-        """Up to where the source is copied, by queue."""
+        """The queue offset up to which each source queue is copied."""
         done = _copied_to(self.checkpoint, self.settings.topic)
         return done if done is not None else dict(self.checkpoint.notes["source_start"])
 
@@ -316,7 +316,7 @@ class _Run:
         return checks
 
     def _moved_groups(self, spark: SparkSession) -> list[str]:
-        """Set the groups that no run before has set: those may have gone on since."""
+        """Set the offsets of groups that no earlier run has set: those groups may have gone on."""
         self.progress.begin("moving groups", None)
         mover = GroupMover(
             self.source,
@@ -335,7 +335,7 @@ class _Run:
         ]
 
     def _source_stretch(self, copied: dict[str, int]) -> Stretch:
-        """What was copied and is still there: retention may have taken the first of it."""
+        """The copied messages that the source still has: retention may have deleted the first."""
         noted = self.checkpoint.notes["source_start"]
         now = starts(ranges(self.source, self.settings.topic))
         first = {
@@ -362,7 +362,7 @@ class _Run:
         return Stretch(namesrv, topic, first, end, self.settings.cluster_options)
 
     def _older(self) -> dict[str, int]:
-        """The first message of each target queue that has some from before the migration."""
+        """The first message of each target queue that had messages before the migration."""
         noted = self.checkpoint.notes["target_start"]
         return {
             one.name: one.queue_offset_min

@@ -1,4 +1,4 @@
-"""What a copy of a message is: the columns of the sink, made from those of the source."""
+"""Makes copies of messages: the columns of the sink from those of the source."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from contrail.pipeline.jobs.migrate_plan import (
 )
 from contrail.pipeline.sink_rows import RESERVED_PROPERTIES
 
-# What the source must give for ``copies_of``.
+# The columns of the source that ``copies_of`` needs.
 COLUMNS = (
     "brokerName string, queueId int, queueOffset bigint, keys string, tags string, flag int, "
     "body binary, bornTimestamp timestamp, properties map<string,string>, decodeError string"
 )
-# What the sink sets from a column of its own, the broker by itself, or we do.
+# Properties that the sink sets from a column, the broker sets, or ``copies_of`` sets.
 _NOT_COPIED = sorted(
     RESERVED_PROPERTIES
     | {ORIGIN_PROPERTY, ORIGIN_BORN_PROPERTY, MIGRATION_PROPERTY, DECODE_ERROR_PROPERTY}
@@ -30,7 +30,7 @@ _NOT_COPIED = sorted(
 
 
 def copies_of(messages: DataFrame, key: str, migration: str, target_queues: list[str]) -> DataFrame:
-    """The rows for the sink: what the messages were, where they came from, where they go."""
+    """The rows for the sink: the messages' content, origin and target queue."""
     origin_queue = F.concat_ws(":", "brokerName", "queueId")
     keyed = messages.withColumn("shardingKey", key_column(key)).withColumn(
         "target", F.when(F.col("shardingKey").isNull(), keyless_target(origin_queue, target_queues))
@@ -61,7 +61,7 @@ def key_column(key: str) -> Column:
 
 
 def keyless_target(origin_queue: Column, target_queues: list[str]) -> Column:
-    """One target queue for each source queue; which one depends on its name alone."""
+    """One target queue for each source queue, chosen by the source queue's name alone."""
     choices = F.array(*(F.lit(name) for name in target_queues))
     number = F.pmod(F.crc32(origin_queue.cast("binary")), F.lit(len(target_queues)))
     return F.element_at(choices, (number + 1).cast("int"))

@@ -1,4 +1,4 @@
-"""A migration's consumer groups: where each begins in the target."""
+"""A migration's consumer groups: sets the offsets of each in the target."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from contrail.pipeline.jobs.migrate_verify import FirstPlaces, Stretch, first_pl
 
 @dataclass(frozen=True)
 class GroupMove:
-    """What became of one group."""
+    """The outcome of one group."""
 
     group: str
-    # Empty for one that was not moved.
+    # Empty for a group that was not moved.
     places: Mapping[str, int]
     left: int = 0
     reason: str = ""
@@ -34,15 +34,15 @@ class GroupMove:
 class GroupMover:
     """Maps the offsets of groups from a source topic to the copies in a target, each once.
 
-    A run may end between any two steps. They leave in the checkpoint:
+    A run may end between any two steps. The steps and their notes in the checkpoint:
 
         1  every group is known to every broker of the target
-        2  ``group_places``: where each queue of a group is to begin, and where it was before
+        2  ``group_places``: each queue's planned consumer offset, and the one before
         3  the offsets are set
-        4  ``groups_set``: the group is done, and no later run looks at it
+        4  ``groups_set``: the group is done, and later runs leave it unchanged
 
-    A run that finds a group between 2 and 4 sets only the queues that are still where they were,
-    or behind: whatever moved past its place since was consumed.
+    A run that finds a group between 2 and 4 sets only the queues whose offsets are the noted ones
+    or smaller: on the others the group has consumed since.
     """
 
     source: Admin
@@ -51,14 +51,14 @@ class GroupMover:
     migration: str
     checkpoint: Checkpoint
 
-    # The first message of each target queue that is older than the migration.
+    # The first message from before the migration, by target queue.
     older: Mapping[str, int] = field(default_factory=dict)
 
     def move(self, spark: SparkSession, groups: list[str], copied: Stretch) -> list[GroupMove]:
-        """Set each group's offsets on every queue of the target; one that is busy there is left.
+        """Set each group's offsets on every queue of the target, unless its members consume it.
 
         Raises:
-            JobFailed: a broker did not take an offset; what is set stays set.
+            JobFailed: a broker refused an offset; offsets that are set stay set.
         """
         already = set(self.checkpoint.notes["groups_set"])
         waiting = [group for group in groups if group not in already]
@@ -73,7 +73,7 @@ class GroupMover:
         return moves + [self._moved(group, copied) for group in idle]
 
     def _noted(self) -> dict[str, dict[str, Any]]:
-        """What runs before planned and did not finish: by group and queue, [place, was at]."""
+        """Unfinished plans of earlier runs: by group and queue, [offset, offset before]."""
         return dict(self.checkpoint.notes.get("group_places", {}))
 
     def _why_left(self, group: str) -> str:
@@ -85,7 +85,7 @@ class GroupMover:
         return "not set: its members already consume the target"
 
     def _make_known(self, groups: list[str], brokers: set[str]) -> None:
-        """Have every broker of the target know every group: others refuse its offsets."""
+        """Create every group at every broker of the target, which refuses unknown groups."""
         known = self.target.group_configs()
         for group in groups:
             missing = sorted(one for one in brokers if group not in known.get(one, {}))
@@ -97,18 +97,18 @@ class GroupMover:
     def _settings_of(
         self, group: str, known: Mapping[str, Mapping[str, SubscriptionGroupConfig]]
     ) -> dict[str, Any]:
-        """The settings that the group has in the target, else in the source, else the usual."""
+        """The group's settings in the target, else in the source, else the defaults."""
         there = [configs[group] for _, configs in sorted(known.items()) if group in configs]
         if there:
             return _settings(there[0])
         try:
             return _settings(next(iter(self.source.group_config(group).values())))
         except ClientError:
-            # It committed offsets without ever having settings.
+            # The group committed offsets without ever having settings.
             return {}
 
     def _plan(self, spark: SparkSession, groups: list[str], copied: Stretch) -> None:
-        """Note where each group begins on each queue."""
+        """Note each group's planned offset on each queue."""
         if not groups:
             return
         consumed = {group: self._consumed(group) for group in groups}
@@ -117,7 +117,7 @@ class GroupMover:
         self.checkpoint.note(group_places={**self._noted(), **planned})
 
     def _consumed(self, group: str) -> dict[str, int]:
-        """A queue on which the group never committed has all of its messages before it."""
+        """The group's offsets; a queue without a commit counts from its first message."""
         found = self.source.committed_offsets(group, self.source_topic)
         return {
             f"{queue.broker_name}:{queue.queue_id}": max(0, place or 0)
@@ -153,7 +153,7 @@ class GroupMover:
                 raise JobFailed(
                     f"group {group!r} is set on {len(places)} of {len(planned)} queues of "
                     f"{copied.topic!r}: {error}. Run the same command again when that is mended: "
-                    "what is set stays"
+                    "queues that are set stay so"
                 ) from error
             places[name] = known
         self._note_set(group)

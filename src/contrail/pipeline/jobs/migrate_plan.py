@@ -1,4 +1,4 @@
-"""What a migration is asked to do, what it finds, and the rules it goes by. No Spark in here."""
+"""The settings, plan and rules of a migration. Uses no Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from contrail.protocol.json_style import MessageQueue
 
 ORIGIN_PROPERTY = "CONTRAIL_ORIGIN"
 ORIGIN_BORN_PROPERTY = "CONTRAIL_ORIGIN_BORN_MS"
-# Copies of one migration, told from those of another with the same target.
+# The property that names the migration of a copy: several may have the same target.
 MIGRATION_PROPERTY = "CONTRAIL_MIGRATION"
 KEY_AUTO = "auto"
 KEY_KEYS = "keys"
@@ -42,18 +42,18 @@ class MigrateSettings:
     checkpoint: str
     # None: the same cluster.
     to_namesrv: str | None = None
-    # On each broker, for a target that does not exist yet.
+    # Queues on each broker, for a target that does not exist yet.
     queues: int | None = None
     key: str = KEY_AUTO
     # None: every group that has offsets on the topic.
     groups: tuple[str, ...] | None = None
     follow: bool = False
-    # While following: cut over once nothing was left to copy for so long.
+    # While following: cut over once there was nothing left to copy for this long.
     cut_over_after_s: float | None = None
     # While following: cut over once this file exists.
     cut_over_file: str | None = None
     rows_per_batch: int = 200_000
-    # Of both clusters: how they are reached, such as TLS; and ``idempotence``. May hold a password.
+    # Options of both clusters, such as TLS; and ``idempotence``. May hold a password.
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     dry_run: bool = False
 
@@ -63,17 +63,17 @@ class MigrateSettings:
 
     @property
     def cluster_options(self) -> dict[str, str]:
-        """How both clusters are reached, but for their addresses."""
+        """The options of both clusters, without their addresses."""
         return {name: value for name, value in self.options.items() if name.lower() != _IDEMPOTENCE}
 
     @property
     def idempotence(self) -> str | None:
-        """None: as good as the target's brokers can."""
+        """None: the best that the target's brokers can do."""
         given = [value for name, value in self.options.items() if name.lower() == _IDEMPOTENCE]
         return given[0] if given else None
 
     def fixed(self) -> dict[str, object]:
-        """What a resumed run may not change."""
+        """The settings that a resumed run may not change."""
         return {
             "topic": self.topic,
             "to_topic": self.to_topic,
@@ -82,10 +82,10 @@ class MigrateSettings:
         }
 
     def check(self) -> None:
-        """Refuse what contradicts itself.
+        """Refuse contradicting settings.
 
         Raises:
-            OptionInvalid: it says which setting, and what to do.
+            OptionInvalid: the text names the setting and a remedy.
         """
         if self.topic == self.to_topic and self.to_namesrv in (None, self.namesrv):
             raise OptionInvalid(
@@ -120,7 +120,7 @@ class MigrateSettings:
 
 @dataclass(frozen=True)
 class QueueRange:
-    """One queue and what it holds."""
+    """One queue and its range of queue offsets."""
 
     broker_name: str
     queue_id: int
@@ -138,7 +138,7 @@ class QueueRange:
 
 @dataclass(frozen=True)
 class MigratePlan:
-    """What there is to move, and to where; ``target`` is empty for a topic that is yet to be."""
+    """Source and target queues of a migration; ``target`` is empty if it is not created yet."""
 
     source: tuple[QueueRange, ...]
     target: tuple[QueueRange, ...]
@@ -152,15 +152,15 @@ class MigratePlan:
 def plan_migration(
     settings: MigrateSettings, source: Admin, target: Admin, notes: Mapping[str, Any]
 ) -> MigratePlan:
-    """Look at both clusters; changes nothing. ``notes`` are those of runs before.
+    """Look at both clusters; changes nothing. ``notes`` are the notes of earlier runs.
 
-    All that a run would refuse is refused here, so that a dry run refuses it too.
+    Refuses all that a run would refuse, so that a dry run refuses it too.
 
     Raises:
-        OptionInvalid: the source may not be read, or the target not be written or made; it is
-            missing and nothing says how wide to make it, or is there and of another width.
-        NotThere: a group that was asked for never consumed the topic.
-        SinkRefused: the target's brokers do not have the idempotence that was asked for.
+        OptionInvalid: the source may not be read, or the target not be written or created; it
+            is missing and the settings give no number of queues, or exists with another number.
+        NotThere: a named group never consumed the topic.
+        SinkRefused: the target's brokers do not have the wanted idempotence.
     """
     plan = MigratePlan(
         source=ranges(source, settings.topic),
@@ -180,7 +180,7 @@ def plan_migration(
 def check_same_queues(
     settings: MigrateSettings, target: Iterable[QueueRange], noted: Mapping[str, int] | None
 ) -> None:
-    """Refuse a target whose queues are not those with which the migration began."""
+    """Refuse a target with other queues than at the beginning of the migration."""
     if noted is not None and noted.keys() != ends(target).keys():
         raise OptionInvalid(
             f"topic {settings.to_topic!r} has other queues than when this migration began, so "
@@ -198,7 +198,7 @@ def _check_idempotence(settings: MigrateSettings, target: Admin) -> None:
 
 
 def ranges(admin: Admin, topic: str) -> tuple[QueueRange, ...]:
-    """Every queue of a topic with what it holds now, in order."""
+    """Every queue of a topic with its present range, in order."""
     found = admin.topic_stats(topic).queues
     return tuple(
         QueueRange(
@@ -212,7 +212,7 @@ def ranges(admin: Admin, topic: str) -> tuple[QueueRange, ...]:
 
 
 def ranges_or_none(admin: Admin, topic: str) -> tuple[QueueRange, ...]:
-    """The same; nothing for a topic that nobody has."""
+    """As ``ranges``; empty for a topic that no broker has."""
     try:
         return ranges(admin, topic)
     except RouteMissing:
@@ -225,7 +225,7 @@ def brokers_text(queues: Iterable[str]) -> list[str]:
 
 
 def away_text(noted: Iterable[str], now: Iterable[str], registered: Iterable[str]) -> str | None:
-    """Which brokers of a migration are away, by the queues that are gone; None if none is."""
+    """The brokers of a migration that are away, by their missing queues; None if none is."""
     missing = _by_broker(set(noted) - set(now))
     away = sorted(missing.keys() - set(registered))
     if not away:
@@ -250,7 +250,7 @@ def chosen_groups(settings: MigrateSettings, known: Iterable[str]) -> tuple[str,
     """The groups whose offsets are mapped.
 
     Raises:
-        NotThere: one that was asked for has no offsets on the topic.
+        NotThere: a named group has no offsets on the topic.
     """
     known = tuple(sorted(known))
     if settings.groups is None:
@@ -265,7 +265,7 @@ def chosen_groups(settings: MigrateSettings, known: Iterable[str]) -> tuple[str,
 
 
 def check_width(settings: MigrateSettings, target: Iterable[QueueRange]) -> None:
-    """Refuse a target that has another width than the one asked for."""
+    """Refuse a target with another number of queues than the settings say."""
     widths: dict[str, int] = {}
     for queue in target:
         widths[queue.broker_name] = widths.get(queue.broker_name, 0) + 1
@@ -278,17 +278,17 @@ def check_width(settings: MigrateSettings, target: Iterable[QueueRange]) -> None
 
 
 def starts(queues: Iterable[QueueRange]) -> dict[str, int]:
-    """Where each queue begins, by its name."""
+    """The first queue offset of each queue, by its name."""
     return {queue.name: queue.queue_offset_min for queue in queues}
 
 
 def queue_starts(topic: str, queues: Iterable[QueueRange]) -> dict[MessageQueue, int]:
-    """Where each queue begins."""
+    """The first queue offset of each queue."""
     return {queue_of(topic, name): place for name, place in starts(queues).items()}
 
 
 def ends(queues: Iterable[QueueRange]) -> dict[str, int]:
-    """Where each queue ends, by its name."""
+    """The end of each queue, by its name."""
     return {queue.name: queue.queue_offset_max for queue in queues}
 
 
@@ -298,16 +298,16 @@ def offsets_option(topic: str, places: Mapping[str, int]) -> str:
 
 
 def queue_of(topic: str, name: str) -> MessageQueue:
-    """The queue called ``broker:id``; a broker's name may have colons of its own."""
+    """The queue named ``broker:id``; a broker's name may have colons too."""
     broker_name, _, queue_id = name.rpartition(":")
     return MessageQueue(topic, broker_name, int(queue_id))
 
 
 def committed_offsets(query_folder: Path, topic: str) -> dict[str, int] | None:
-    """Up to where a query has finished its batches, as its checkpoint tells; None if nothing yet.
+    """The offsets of a query's last finished batch, from its checkpoint; None without one.
 
     ``offsets/N`` holds a version line, a line of metadata and a line for each source; ``commits/N``
-    is there once batch N is finished.
+    exists once batch N is finished.
     """
     commits = [int(one.name) for one in _listed(query_folder / "commits")]
     if not commits:
@@ -322,14 +322,14 @@ def _listed(folder: Path) -> list[Path]:
 
 
 class CutOver:
-    """Decides when following ends: on request, by a file, or once nothing was left for a while."""
+    """Decides when following ends: on request, by a file, or after a while without lag."""
 
     def __init__(self, after_s: float | None) -> None:
         self._after_s = after_s
         self._idle_since_s: float | None = None
 
     def is_due(self, lag: int | None, now_s: float, *, asked: bool) -> bool:
-        """``lag`` is None while it is not known."""
+        """Whether to cut over now; ``lag`` is None while it is unknown."""
         if lag != 0:
             self._idle_since_s = None
         elif self._idle_since_s is None:
@@ -372,7 +372,7 @@ class QueueCheck:
 
 
 def differences_text(checks: Iterable[QueueCheck], *, allow_repeats: bool) -> str | None:
-    """What is wrong, queue by queue, in one line; None when nothing is."""
+    """The differences, queue by queue, in one line; None if there are none."""
     wrong = [one for one in checks if not one.is_equal or (one.repeats and not allow_repeats)]
     if not wrong:
         return None
@@ -388,11 +388,11 @@ def differences_text(checks: Iterable[QueueCheck], *, allow_repeats: bool) -> st
 def group_place(
     *, unconsumed: int | None, foreign: int | None, queue_offset_max: int, known: int | None
 ) -> int:
-    """Where a group begins in a target queue: nothing it has not consumed may lie before.
+    """A group's offset in a target queue: no message that it has not consumed may lie before.
 
     ``unconsumed`` is the first copy that it has not consumed at the source, ``foreign`` the first
-    message of the queue that is no copy, ``known`` where it is in the target already: of what is
-    no copy, it has consumed all before.
+    message of the queue that is no copy, ``known`` its present offset in the target: it has
+    consumed all messages before that are no copies.
     """
     others = foreign if known is None else known
     places = [queue_offset_max, unconsumed, others]

@@ -1,6 +1,6 @@
-"""What Spark counts of a migration: both sides of each queue, and where groups go on.
+"""Checks a migration with Spark: counts of queues and their copies, and offsets of groups.
 
-Everything that comes back to the driver is one row for each queue, or each group and queue.
+The driver gets one row for each queue, or for each group and queue.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _NOTHING = (0, 0, 0)
 
 @dataclass(frozen=True)
 class Stretch:
-    """A topic from one place in each queue to another; queues by name."""
+    """A topic between two offsets of each queue; queues by name."""
 
     namesrv: str
     topic: str
     start: Mapping[str, int]
     end: Mapping[str, int]
-    # How the cluster is reached, but for its address. May hold a password.
+    # Options of the cluster, without its address. May hold a password.
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def checked_queues(
     spark: SparkSession, source: Stretch, target: Stretch, migration: str
 ) -> list[QueueCheck]:
-    """Count both sides of every source queue, and sum the checksums of all that is copied."""
+    """Count the messages and copies of every source queue, and sum their checksums."""
     checksum = _checksum()
     both = _source_sums(spark, source, checksum).union(
         _copied_sums(spark, source, target, migration, checksum)
@@ -83,7 +83,7 @@ def first_places(
     migration: str,
     consumed: Mapping[str, Mapping[str, int]],
 ) -> FirstPlaces:
-    """The first message in each target queue that a group, or nobody, has consumed elsewhere.
+    """The first unconsumed message of each target queue, by group and for messages of no group.
 
     ``consumed`` is each group's offset on each source queue.
     """
@@ -95,8 +95,8 @@ def first_places(
     groups = spark.createDataFrame(
         rows, "grp string, originBroker string, originQueue int, consumed bigint"
     )
-    # What is no copy has no origin, and so no group here; nor has one of a queue that the source
-    # does not have any more. Nobody is known to have consumed either.
+    # A message that is no copy has no origin, and so no group here; the same holds for a copy of a
+    # queue that the source no longer has. No group is known to have consumed either.
     firsts = (
         with_origins(spark, target, migration, _PLACE)
         .join(F.broadcast(groups), ["originBroker", "originQueue"], "left")
@@ -163,7 +163,7 @@ def _source_sums(spark: SparkSession, source: Stretch, checksum: Column) -> Data
 def _copied_sums(
     spark: SparkSession, source: Stretch, target: Stretch, migration: str, checksum: Column
 ) -> DataFrame:
-    """Each origin counts once, so that a repeat cannot hide what is missing."""
+    """Counts each origin once, so that a repeat cannot hide a missing copy."""
     once = (
         with_origins(spark, target, migration, f"{_PLACE}, {_CONTENT}")
         .join(F.broadcast(_bounds(spark, source)), ["originBroker", "originQueue"])
@@ -192,19 +192,19 @@ def _bounds(spark: SparkSession, source: Stretch) -> DataFrame:
 
 
 def _checksum() -> Column:
-    """One hash of all that a copy has in common with its message."""
+    """One hash of the content that a copy shares with its message."""
     properties = F.array_sort(F.map_entries(user_properties()))
     body = F.coalesce(F.col("body"), F.lit(b""))
     return F.xxhash64(body, _stored("keys"), _stored("tags"), properties, "flag")
 
 
 def _stored(text: str) -> Column:
-    """A blank text is one that no broker stores; null, it would leave the hash as it is."""
+    """Blank texts count as null: no broker stores them, and null leaves the hash unchanged."""
     return F.coalesce(F.when(F.length(F.trim(text)) > 0, F.col(text)), F.lit(""))
 
 
 def _sums() -> list[Column]:
-    """The sum of 64-bit checksums, in halves: as a whole it would not fit 64 bits."""
+    """The sums of the halves of 64-bit checksums: the sum of the whole would not fit 64 bits."""
     checksum = F.col("checksum")
     return [
         F.sum(F.shiftrightunsigned(checksum, 32)).alias("high"),

@@ -1,4 +1,4 @@
-"""How a job tells how far it is. The command line draws a bar; a program may pass its own."""
+"""Reports of a job's progress. The command line draws a bar; a program may pass its own."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _WORKER_LATE = "Python worker failed to connect back"
 
 
 class Progress(Protocol):
-    """Told what is done; never asks the job for anything."""
+    """Receives a job's progress; never calls the job."""
 
     def begin(self, what: str, total: int | None) -> None:
-        """A stage begins; ``total`` is how much there is to do, if that is known."""
+        """A stage begins; ``total`` is its amount of work, if known."""
 
     def at(self, done: int, **facts: object) -> None:
-        """So much of the stage is done."""
+        """``done`` of the stage's total is done."""
 
     def note(self, text: str) -> None:
-        """Something a person should know."""
+        """A remark for the user."""
 
     def end(self) -> None:
         """The stage is over."""
 
 
 class Silent:
-    """Tells nobody."""
+    """Reports nothing."""
 
     def begin(self, what: str, total: int | None) -> None:
         pass
@@ -59,9 +59,9 @@ def watch(
     *,
     also: Sequence[BatchSum] = (),
 ) -> int:
-    """Report rows and lag until the query ends, or ``stop`` says so; returns the rows it read.
+    """Report rows and lag until the query ends or ``stop`` is true; returns the rows it read.
 
-    ``also`` are further sums over all batches. A failure of the query is raised as Spark gives it.
+    ``also`` are further sums over all batches. A failure of the query is raised as Spark's error.
     """
     rows = BatchSum(_rows_of)
     sums = (rows, *also)
@@ -81,10 +81,10 @@ def run_query(
     *,
     also: Sequence[BatchSum] = (),
 ) -> int:
-    """``watch`` a query from its start, and start it again when its Python was late.
+    """``watch`` a query from its start, and restart it if its Python process was late.
 
-    Spark gives a Python process ten seconds to call back, which on a busy machine are soon over.
-    The query goes on from its checkpoint.
+    Spark gives a Python process ten seconds to connect, which a busy machine may exceed. The query
+    goes on from its checkpoint.
     """
     rows = BatchSum(_rows_of)
     for attempt in range(1, _STARTS_MAX + 1):
@@ -122,7 +122,7 @@ def _report(
 
 
 class BatchSum:
-    """Something summed over all batches of a query, which itself remembers only a hundred."""
+    """A sum over all batches of a query; Spark itself keeps only the last hundred."""
 
     def __init__(self, count_of: Callable[[Mapping[str, Any]], int]) -> None:
         self.total = 0
@@ -130,7 +130,7 @@ class BatchSum:
         self._counted: dict[int, int] = {}
 
     def add(self, recent: Sequence[Any]) -> None:
-        """Count what is new in ``recent``; a batch may be told of more than once."""
+        """Add the new batches of ``recent``, which may repeat batches."""
         for one in recent:
             batch_id, count = int(one["batchId"]), self._count_of(one)
             known = self._counted.get(batch_id, 0)
@@ -140,7 +140,7 @@ class BatchSum:
 
 
 def lag_of(progress: Mapping[str, Any]) -> int | None:
-    """How many messages the sources had left after a batch; None when they do not say."""
+    """How many messages the sources had left after a batch; None if unknown."""
     lags = [_source_lag(source) for source in progress["sources"]]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known else None

@@ -1,16 +1,15 @@
-"""How far the queues of a source reach, whether brokers are asked or a store folder is read."""
+"""The offset ranges of a source's queues, from brokers or from a store folder."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from contrail.model.topic import is_system_topic
 from contrail.pipeline.cluster import ClusterView
 from contrail.pipeline.jobs.archive_layout import Range
+from contrail.pipeline.offline_choice import is_topic_read
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import SourceSettings
 from contrail.store.reader import StoreReader
@@ -20,7 +19,7 @@ class QueueRanges:
     """The queues that source options choose; use it in ``with``."""
 
     def __init__(self, options: Mapping[str, str], broker_name: str = "") -> None:
-        """``broker_name`` is that of a store folder, which does not say whose it is."""
+        """``broker_name`` names the broker of a store folder, which does not hold it."""
         self._settings = SourceSettings.of(options, streaming=False)
         self._broker_name = broker_name
         self._view = None if self._settings.store_path else ClusterView(self._settings)
@@ -38,7 +37,7 @@ class QueueRanges:
             self._view.close()
 
     def now(self) -> dict[QueueKey, Range]:
-        """Every queue's oldest and next queue offset; without those of brokers that are away."""
+        """Every queue's oldest and next queue offset; without queues of brokers that are away."""
         if self._view is None:
             return _stored_ranges(self._settings, self._broker_name)
         reaches = self._view.ranges(self._view.queues())
@@ -50,7 +49,7 @@ class QueueRanges:
         return frozenset() if self._view is None else self._view.away
 
     def at(self, time_ms: int | None) -> dict[QueueKey, int]:
-        """The queue offset of the first message stored at or after a time; nothing without one."""
+        """The queue offset of the first message stored at or after a time; empty without a time."""
         if time_ms is None:
             return {}
         assert self._view is not None, "a store folder is not asked for times"
@@ -72,11 +71,7 @@ def _stored_ranges(settings: SourceSettings, broker_name: str) -> dict[QueueKey,
 
 
 def is_chosen(topic: str, settings: SourceSettings) -> bool:
-    """Whether a read of a store folder takes a topic: by name, by pattern, or all there are."""
-    if topic in settings.topics:
-        return True
-    if is_system_topic(topic) and not settings.internal_topics:
-        return False
-    if settings.topic_pattern is not None:
-        return re.fullmatch(settings.topic_pattern, topic) is not None
-    return not settings.topics
+    """Whether a read of a store folder with these settings includes a topic."""
+    return is_topic_read(
+        topic, settings.topics, settings.topic_pattern, internal=settings.internal_topics
+    )

@@ -1,9 +1,9 @@
-"""The ``replay`` job: dead letters of a group, back to the topics they came from.
+"""The ``replay`` job: sends dead letters of a group back to their original topics.
 
-A run takes what the dead letter topic holds when it begins, in steps. A finished step is not read
-again, and a step that was cut short is sent again with the same numbers, by which the brokers drop
-what they have. Another run with the same checkpoint goes on with the letters that came since, and
-with those that were refused or had no topic to go to.
+A run sends the letters that the dead-letter topic holds at its beginning, in steps. A finished step
+is not read again, and an interrupted step is sent again with the same numbers, by which the brokers
+drop repeats. Another run with the same checkpoint goes on with newer letters, and with letters that
+were refused or had no topic.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ _ORIGIN_COLUMNS = [StructField(name, StringType()) for name in ORIGIN_PROPERTIES
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaySettings:
-    """Which dead letters, and where they go."""
+    """The dead letters to replay, and their target."""
 
     group: str
     namesrv: str
-    # Instead of each letter's origin.
+    # The topic for all letters, instead of each letter's origin.
     to_topic: str | None = None
-    # By the time at which they became dead letters: from, and up to but not with.
+    # The time at which they became dead letters: from (inclusive), until (exclusive).
     since_ms: int | None = None
     until_ms: int | None = None
     tags: tuple[str, ...] = ()
@@ -78,8 +78,8 @@ class ReplaySettings:
     reasons: tuple[str, ...] = ()
     # A condition of Spark SQL over a letter's columns, `origin` and `reason`.
     where: str | None = None
-    # Above so many retries a letter counts as exhausted; without it the limit that the letter
-    # carries, or the group's own.
+    # Above this many retries a letter counts as exhausted; without it, the limit in the letter or
+    # the group's own limit holds.
     retries_max: int | None = None
     rate: float | None = None
     step_rows: int = _STEP_ROWS
@@ -101,7 +101,7 @@ class ReplaySettings:
             raise OptionInvalid(f"step_rows {self.step_rows}: it must be 1 or more")
 
     def fixed(self) -> dict[str, object]:
-        """What may not change between the runs of one job."""
+        """The settings that may not change between the runs of one job."""
         names = "group namesrv to_topic since_ms until_ms tags origins reasons where retries_max"
         return {name: getattr(self, name) for name in names.split()}
 
@@ -116,11 +116,11 @@ def replay(
     spark: Spark | None = None,
     progress: Progress = SILENT,
 ) -> Summary:
-    """Send dead letters back; what became of each is in the checkpoint, in ``outcomes``.
+    """Send dead letters back; the outcome of each is in the checkpoint, in ``outcomes``.
 
     Raises:
-        OptionInvalid: the group has no dead letters, or a setting is none.
-        JobFailed: a broker did not take what it was sent.
+        OptionInvalid: the group has no dead letters, or a setting is invalid.
+        JobFailed: a broker refused letters.
     """
     cluster = cluster_settings(settings.namesrv, settings.options)
     with open_admin(cluster) as admin:
@@ -179,7 +179,7 @@ class _Run:
         return self._summary()
 
     def _settle_reach(self) -> None:
-        """Where this run ends in each queue; it begins where the finished steps end."""
+        """Note this run's end in each queue; the run begins at the end of the finished steps."""
         with QueueRanges(self._settings.source_options()) as ranges:
             self._there = ranges.now()
         known = from_json(self._checkpoint.notes.get("next", {}))
@@ -199,7 +199,7 @@ class _Run:
         return {queue: span for queue, span in spans.items() if span.length > 0}
 
     def _send(self, work: Mapping[str, Any]) -> None:
-        """One pass: a step, or what earlier runs could not send."""
+        """Send one pass: a step, or the letters that earlier runs could not send."""
         reached = from_json(self._checkpoint.notes["next"])
         if "spans" in work:
             spans = _of_notes(work["spans"])
@@ -221,7 +221,7 @@ class _Run:
         return self._session.createDataFrame([], schema.add("skipped", StringType()))
 
     def _still_there(self, spans: Mapping[QueueKey, Range]) -> dict[QueueKey, Range]:
-        """What retention has left of spans that an earlier run has settled.
+        """The spans of an earlier run without messages that retention has deleted.
 
         Raises:
             JobFailed: the broker of a queue is away.
@@ -284,7 +284,7 @@ def _of_notes(notes: Mapping[str, Any]) -> dict[QueueKey, Range]:
 
 
 def _spans_of(unsent: DataFrame) -> dict[QueueKey, Range]:
-    """From the first to the last of them, in each queue."""
+    """The range from the first to the last unsent letter, in each queue."""
     first, last = sql.min("queueOffset"), sql.max("queueOffset")
     rows = unsent.groupBy(*QUEUE_COLUMNS).agg(first.alias("first"), last.alias("last")).collect()
     return {
@@ -296,7 +296,7 @@ def _spans_of(unsent: DataFrame) -> dict[QueueKey, Range]:
 def read_letters(
     settings: ReplaySettings, session: SparkSession, spans: Mapping[QueueKey, Range], retries: int
 ) -> DataFrame:
-    """The dead letters of ``spans``; ``skipped`` says of those not asked for why they are not."""
+    """The dead letters of ``spans``; ``skipped`` says why a filter leaves a letter out."""
     options = {**settings.source_options(), **span_options(spans)}
     letters = with_reasons(settings, read_messages(session, options), retries)
     why = sql.lit(None).cast("string")
@@ -309,7 +309,7 @@ def read_letters(
 def read_origins(
     settings: ReplaySettings, session: SparkSession, spans: Mapping[QueueKey, Range]
 ) -> list[str]:
-    """The topics that the dead letters of ``spans`` came from."""
+    """The original topics of the dead letters of ``spans``."""
     options = {**settings.source_options(), **span_options(spans)}
     rows = (
         read_messages(session, options, StructType(_ORIGIN_COLUMNS))
@@ -322,7 +322,7 @@ def read_origins(
 
 
 def with_reasons(settings: ReplaySettings, letters: DataFrame, retries_max: int) -> DataFrame:
-    """Dead letters with the columns ``origin`` and ``reason``, as ``client.dead_letters`` tells."""
+    """Dead letters with the columns ``origin`` and ``reason``, by ``client.dead_letters``."""
     pairs = sql.col("properties")
     origin = sql.coalesce(*(pairs[name] for name in ORIGIN_PROPERTIES))
     if settings.retries_max is not None:
@@ -336,7 +336,7 @@ def with_reasons(settings: ReplaySettings, letters: DataFrame, retries_max: int)
 
 
 def _conditions(settings: ReplaySettings) -> list[tuple[str, Column]]:
-    """Each filter: what is said of a letter that it leaves out, and the condition."""
+    """Each filter: the reason for letters that it leaves out, and the condition."""
     conditions = []
     stored = sql.col("storeTimestamp")
     if settings.since_ms is not None:

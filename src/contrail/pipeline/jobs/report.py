@@ -1,7 +1,7 @@
-"""The ``report`` job: traffic, lag, retries, dead letters, latency, skew and hot keys of a time.
+"""The ``report`` job: traffic, lag, retries, dead letters, latency, skew, hot keys of a time span.
 
-Messages are read once, only what the measures need of them, and kept on the executors' disks: so
-all figures are about the same messages, also while a topic grows.
+The needed columns of messages are read once and kept on the executors' disks: so all figures are
+about the same messages, also while a topic grows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def report(
     """Write ``report.html``, ``report.json`` and a CSV file for each table to ``settings.out``.
 
     Raises:
-        OptionInvalid: something that is named is not there, or nothing is.
+        OptionInvalid: a named topic or folder does not exist, or there are no topics.
     """
     check(settings)
     plan = plan_topics(settings)
@@ -77,7 +77,7 @@ def report(
 
 
 def check(settings: ReportSettings) -> None:
-    """Refuse what cannot be done before Spark is started."""
+    """Refuse invalid settings before Spark is started."""
     if settings.namesrv and settings.store_path:
         raise OptionInvalid("a cluster and a store folder are read one at a time: give one of them")
     if not (settings.namesrv or settings.store_path or settings.archive):
@@ -93,7 +93,7 @@ def check(settings: ReportSettings) -> None:
 
 
 def write_report(figures: Figures, folder: Path) -> None:
-    """The page, the data and the tables; each file is whole before it has its name."""
+    """Write the page, the data and the tables; each file gets its name when it is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     data = {"facts": figures.facts, **figures.tables()}
     _write(folder / DATA_FILE, json.dumps(data, indent=1))
@@ -102,11 +102,11 @@ def write_report(figures: Figures, folder: Path) -> None:
     _write(folder / PAGE_FILE, page(figures))
 
 
-# What is measured.
+# Measures.
 
 
 class _Measuring:
-    """One run: the messages, the moments, and how far it is."""
+    """One run: the messages, the time span, and the progress."""
 
     def __init__(
         self, spark: SparkSession, settings: ReportSettings, plan: TopicPlan, progress: Progress
@@ -170,19 +170,19 @@ class _Measuring:
         )
 
     def _span(self) -> tuple[int, int]:
-        """From when to when the report is: as told, else from the first message to the last."""
+        """The time span of the report: the given one, else from the first message to the last."""
         found = measures.span(self._rows)
         start, end = self._settings.start_ms, self._settings.end_ms
         if start is None:
             start = found["first_ms"] if found["first_ms"] is not None else end
         if end is None:
             end = found["last_ms"] + 1 if found["last_ms"] is not None else start
-        # Without messages and without a time it is about now.
+        # Without messages and given times, the span is the present moment.
         start = self._now_ms if start is None else start
         return start, max(start, start if end is None else end)
 
     def _known_queues(self, topics: list[Row]) -> list[tuple[str, str]]:
-        """Queues without messages too; only a live cluster tells them."""
+        """All queues, also without messages; only a live cluster knows these."""
         if not self._settings.namesrv:
             return []
         with admin_of(self._settings.namesrv, self._settings.options) as admin:

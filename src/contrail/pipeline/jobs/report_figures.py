@@ -1,4 +1,4 @@
-"""What a report says: values that fit a page, and the rules that turn aggregates into them."""
+"""The figures of a report: values that fit a page, and the rules that make them of aggregates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contrail.client.admin_values import GroupLag
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
 
 PERCENTILES = (0.5, 0.9, 0.99, 0.999)
-# Widths that a person would choose, up to a week.
+# Round widths of buckets, up to a week.
 _WIDTHS_MS = tuple(
     seconds * 1000
     for seconds in (
@@ -40,7 +40,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Everything a report says. Each list is a table: rows of the same columns."""
+    """All tables of a report. Each list is a table: rows of the same columns."""
 
     facts: Row
     topics: list[Row] = field(default_factory=list)
@@ -89,7 +89,7 @@ def topic_rows(counted: Iterable[Mapping[str, Any]], span_ms: int) -> list[Row]:
 
 
 def timeline_rows(counted: Iterable[Mapping[str, Any]], buckets: Buckets) -> list[Row]:
-    """Traffic by topic and time, as rates; a moment without messages has no row."""
+    """Traffic by topic and time, as rates; a bucket without messages has no row."""
     seconds = buckets.width_ms / 1000
     rows = [
         {
@@ -106,13 +106,13 @@ def timeline_rows(counted: Iterable[Mapping[str, Any]], buckets: Buckets) -> lis
 
 
 def percentile_columns(values: Sequence[float | None] | None) -> Row:
-    """``p50_ms`` and so on; None where there was nothing to measure."""
+    """``p50_ms`` and so on; None without measured values."""
     names = [f"p{format(share * 100, 'g').replace('.', '_')}_ms" for share in PERCENTILES]
     return dict(zip(names, values if values is not None else [None] * len(names), strict=True))
 
 
 def skew_rows(queues: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """How unevenly each topic's messages lie in the queues that have any."""
+    """The skew of each topic's messages over its queues with messages."""
     by_topic: dict[str, list[Mapping[str, Any]]] = {}
     for row in queues:
         by_topic.setdefault(row["topic"], []).append(row)
@@ -139,7 +139,7 @@ def skew_rows(queues: Iterable[Mapping[str, Any]]) -> list[Row]:
 def with_empty_queues(
     counted: Iterable[Mapping[str, Any]], known: Iterable[tuple[str, str]]
 ) -> list[Row]:
-    """Messages by queue, also of the (topic, queue) that got none: they are the most uneven."""
+    """Messages by queue, including queues without messages, which are the most uneven."""
     rows: dict[tuple[str, str], Row] = {
         (topic, queue): {"topic": topic, "queue": queue, "messages": 0, "bytes": 0}
         for topic, queue in known
@@ -154,13 +154,13 @@ def with_empty_queues(
 
 
 def queue_order(queue: str) -> tuple[str, int]:
-    """``broker-a:10`` comes behind ``broker-a:9``."""
+    """Sorts ``broker-a:10`` behind ``broker-a:9``."""
     broker_name, _, queue_id = queue.rpartition(":")
     return broker_name, int(queue_id)
 
 
 def retry_rows(counted: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Retries and dead letters by group and the topic that the messages came from."""
+    """Retries and dead letters by group and original topic."""
     rows: dict[tuple[str, str], Row] = {}
     for row in counted:
         is_dead = row["topic"].startswith(DLQ_PREFIX)
@@ -176,7 +176,7 @@ def retry_rows(counted: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def group_of(topic: str, origin: str) -> str:
-    """The group of a retry or dead-letter topic; a popped message's also names its origin."""
+    """The group of a retry or dead-letter topic; a pop retry topic also names the origin."""
     group = topic.removeprefix(DLQ_PREFIX).removeprefix(RETRY_PREFIX)
     for joint in ("+", "_"):
         if origin and group.endswith(joint + origin):
@@ -185,7 +185,7 @@ def group_of(topic: str, origin: str) -> str:
 
 
 def lag_rows(lags: Mapping[str, GroupLag], now_ms: int) -> list[Row]:
-    """How far each group is behind on each topic; ``behind_ms`` by what it consumed last."""
+    """The lag of each group on each topic; ``behind_ms`` by the last consumed message."""
     rows = []
     for group, lag in lags.items():
         for topic, count in lag.by_topic.items():
@@ -206,7 +206,7 @@ def lag_rows(lags: Mapping[str, GroupLag], now_ms: int) -> list[Row]:
 
 
 def hot_key_rows(found: Iterable[Mapping[str, Any]], totals: Mapping[str, int]) -> list[Row]:
-    """The most frequent keys of each topic; a key that was seen once is not hot."""
+    """The most frequent keys of each topic; a key with one message is not hot."""
     rows = [
         {
             "topic": row["topic"],

@@ -1,5 +1,5 @@
 """The aggregates of a report. Spark makes them; the driver gets rows for topics, queues, groups
-and moments, never for messages."""
+and buckets of time, never for messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contrail.client.dead_letters import ORIGIN_PROPERTIES
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
 from contrail.pipeline.jobs.report_figures import PERCENTILES, Buckets, Row
 
-# Percentiles are right to a 2000th of the messages.
+# Percentiles are exact to a 2000th of the messages.
 _ACCURACY = 2000
-# Between so many candidates the most frequent keys are chosen; more are counted more exactly.
+# The most frequent keys are chosen among this many candidates; more give more exact counts.
 _KEYS_TRACKED = 20_000
 _LINE_END, _FIELD_END = "\u0002", "\u0001"
 MESSAGE_COLUMNS = (
@@ -22,7 +22,7 @@ MESSAGE_COLUMNS = (
 
 
 def narrow(messages: DataFrame, start_ms: int | None, end_ms: int | None) -> DataFrame:
-    """What the measures need of messages, and no more, stored in ``[start_ms, end_ms)``."""
+    """The columns that the measures need, of messages stored in ``[start_ms, end_ms)``."""
     stored_ms = f.unix_millis("storeTimestamp")
     rows = messages.select(
         "topic",
@@ -40,7 +40,7 @@ def narrow(messages: DataFrame, start_ms: int | None, end_ms: int | None) -> Dat
 
 
 def ordinary(rows: DataFrame) -> DataFrame:
-    """Messages that applications sent, without those that were sent again."""
+    """Messages that applications sent, without retries and dead letters."""
     return rows.where(~_is_again())
 
 
@@ -50,7 +50,7 @@ def _is_again() -> Column:
 
 
 def span(rows: DataFrame) -> Row:
-    """The first and the last time; None where there is nothing."""
+    """The first and the last store time; None without messages."""
     first, last = f.min("stored_ms").alias("first_ms"), f.max("stored_ms").alias("last_ms")
     return _collected(rows.agg(first, last))[0]
 
@@ -81,7 +81,7 @@ def latency_by_time(rows: DataFrame, buckets: Buckets) -> list[Row]:
 
 
 def hot_keys(rows: DataFrame, count: int) -> list[Row]:
-    """By topic, the ``count`` most frequent keys with about how often they came."""
+    """By topic, the ``count`` most frequent keys with approximate counts."""
     keys = ordinary(rows).where("keys is not null")
     single = keys.select("topic", f.explode(f.split("keys", " ")).alias("key")).where("key <> ''")
     top = f.call_function("approx_top_k", f.col("key"), f.lit(count), f.lit(_KEYS_TRACKED))
@@ -89,9 +89,9 @@ def hot_keys(rows: DataFrame, count: int) -> list[Row]:
 
 
 def consumptions(traces: DataFrame) -> DataFrame:
-    """What a trace topic's bodies say: one row for each time that a group handled a message.
+    """The consumptions in a trace topic's bodies: a row for each time a group handled a message.
 
-    A line that is damaged or of another kind says nothing; numbers that are none are null.
+    Damaged lines and lines of other kinds are skipped; invalid numbers are null.
     """
     line = f.explode(f.split(f.col("body").cast("string"), _LINE_END)).alias("line")
     fields = traces.select(line).select(f.split("line", _FIELD_END).alias("fields"))
@@ -125,7 +125,7 @@ def _number(number: int) -> Column:
 
 
 def handling(consumed: DataFrame) -> list[Row]:
-    """By group: how often messages were handled, how often in vain, and how long it took."""
+    """By group: how often messages were handled, how many failed, and how long it took."""
     by_group = consumed.where("success is not null").groupBy("group")
     measured = by_group.agg(
         f.count("*").alias("handled"),
@@ -137,7 +137,7 @@ def handling(consumed: DataFrame) -> list[Row]:
 
 
 def waiting(rows: DataFrame, consumed: DataFrame) -> list[Row]:
-    """By topic and group: from the store to the first time that a handler began."""
+    """By topic and group: from the store time to the first begin of a handler."""
     first = (
         consumed.where("begun_ms is not null")
         .groupBy("msgId", "group")

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no script, no font, no request."""
+"""A report as one self-contained HTML page: no script, no font, no request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS_MAX = 256
 _UNEVEN = 1.5
 _CARD_COUNT_MAX = 10_000_000
 
-# A column: its heading, and how a row's cell is written. Numbers stand to the right.
+# A column: its heading, the text of a row's cell, and whether it is a right-aligned number.
 Column = tuple[str, Callable[[Row], str], bool]
 
 
@@ -242,7 +242,7 @@ def _skew(figures: Figures) -> str:
     by_topic: dict[str, list[tuple[str, float]]] = {}
     for row in figures.queues:
         by_topic.setdefault(row["topic"], []).append((row["queue"], row["messages"]))
-    # Of many queues the first are shown; the figures beside them are of all.
+    # Only the first of many queues are shown; the figures beside them count all.
     tiles = [
         f"<figure>{column_plot(by_topic[row['topic']][:_COLUMNS_MAX])}<figcaption>"
         f"{escape(shortened(row['topic']))}, {_queues(row)}{_uneven(row)}"
@@ -339,7 +339,7 @@ _PERCENTILES = (
 
 
 def _rates(figures: Figures, column: str) -> list[Series]:
-    """A line for each of the busiest topics, and one for the rest together."""
+    """A line for each of the busiest topics, and one for the sum of the others."""
     times = _times(figures)
     place = {time: number for number, time in enumerate(times)}
     busiest = [row["topic"] for row in figures.topics[: SERIES_COLOURS - 1]]

@@ -1,4 +1,4 @@
-"""Plots as inline SVG: values in, text out. Colours are classes, so that a page has its own."""
+"""Plots as inline SVG: values in, text out. Colours are classes that the page defines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Format = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: a value for each moment, None where there is none. ``is_rest`` is drawn grey."""
+    """One line: a value or None for each moment. ``is_rest`` is drawn grey."""
 
     name: str
     values: Sequence[float | None]
@@ -39,7 +39,7 @@ class Bar:
 
 
 def count_text(value: float) -> str:
-    """A count with its thousands apart; a small rate with its decimals."""
+    """A count with thousands separators; a small rate with decimals."""
     if value and abs(value) < 10 and value != int(value):
         return f"{value:.2g}"
     return f"{value:,.0f}"
@@ -68,7 +68,7 @@ def duration_text(value_ms: float) -> str:
 
 
 def time_text(time_ms: int, span_ms: int) -> str:
-    """A moment as an axis tells it: shorter, the more of it is the same for all ticks."""
+    """A moment for an axis, without the parts that all ticks share."""
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     if span_ms >= 3 * _DAY_MS:
         return f"{moment:%d %b}"
@@ -78,9 +78,9 @@ def time_text(time_ms: int, span_ms: int) -> str:
 
 
 def nice_ticks(top: float, count: int = _TICKS, *, radix: int = 10) -> list[float]:
-    """Round numbers from 0 on, of which the last is at or above ``top``.
+    """Round numbers from 0 on; the last is at or above ``top``.
 
-    With a ``radix`` of 1024 they are round in the unit that bytes are told in.
+    With a ``radix`` of 1024 they are round in units of bytes.
     """
     if top <= 0:
         return [0.0, 1.0]
@@ -103,7 +103,7 @@ def line_plot(
     radix: int = 10,
     height: int = 240,
 ) -> str:
-    """Lines over time (UTC), with what each moment's values are where the pointer is."""
+    """Lines over time (UTC); the pointer shows the values of a moment."""
     top = max((value for one in series for value in one.values if value is not None), default=0.0)
     ticks = nice_ticks(top, radix=radix)
     frame = _Frame(times_ms, ticks[-1], height)
@@ -147,7 +147,7 @@ def bar_plot(bars: Sequence[Bar], *, value_format: Format = count_text, label: s
 
 
 def column_plot(values: Sequence[tuple[str, float]], *, value_format: Format = count_text) -> str:
-    """Small columns side by side, and a line at their mean: how even are they?"""
+    """Small columns side by side, and a line at their mean, to show skew."""
     width, height = 260, 64
     top = max((value for _, value in values), default=0.0) or 1.0
     step = width / max(len(values), 1)
@@ -178,7 +178,7 @@ def shortened(text: str, length: int = 36) -> str:
 
 
 class _Frame:
-    """Where times and values are in the picture."""
+    """Maps times and values to positions in the picture."""
 
     def __init__(self, times_ms: Sequence[int], top: float, height: int) -> None:
         self.first_ms = times_ms[0] if times_ms else 0
@@ -223,7 +223,7 @@ def _line(frame: _Frame, one: Series, number: int) -> str:
 
 
 def _stretches(frame: _Frame, one: Series) -> list[list[tuple[float, float]]]:
-    """The points of a line; a moment without a value parts it."""
+    """The points of a line; a moment without a value divides it."""
     stretches: list[list[tuple[float, float]]] = [[]]
     step = frame.span_ms / max(len(one.values) - 1, 1)
     for number, value in enumerate(one.values):

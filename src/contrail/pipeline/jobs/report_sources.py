@@ -1,4 +1,4 @@
-"""Where a report's messages come from: a live cluster or a store folder, and an archive."""
+"""The sources of a report's messages: a live cluster or a store folder, and an archive."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from contrail.pipeline.jobs.message_frames import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSettings:
-    """What a report is about, and where it goes.
+    """The topics, time span and sources of a report, and its output folder.
 
-    Messages come from a live cluster or a store folder, and from an archive; of a queue that is in
-    both, the archive has the older part. No ``topics`` are all that applications use.
+    Messages come from a live cluster or a store folder, and from an archive; for a queue that is in
+    both, the older part is read from the archive. Without ``topics``, all application topics.
     """
 
     out: str
@@ -50,7 +50,7 @@ class ReportSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """Which topics are read where."""
+    """The topics to read from each source."""
 
     live: tuple[str, ...] = ()
     stored: tuple[str, ...] = ()
@@ -62,10 +62,10 @@ class TopicPlan:
 
 
 def plan_topics(settings: ReportSettings) -> TopicPlan:
-    """Ask every place for its topics.
+    """Ask every source for its topics.
 
     Raises:
-        OptionInvalid: a topic that is named is nowhere, or there are none.
+        OptionInvalid: no source has a named topic, or there are no topics.
     """
     plan = TopicPlan(
         live=_chosen(application_topics(settings.namesrv, settings.options), settings)
@@ -83,7 +83,7 @@ def plan_topics(settings: ReportSettings) -> TopicPlan:
 
 
 def _chosen(there: Iterable[str], settings: ReportSettings) -> tuple[str, ...]:
-    """The topics of the report, and what retries and dead letters there are beside them."""
+    """The topics of the report, with all retry and dead-letter topics."""
     wanted = set(settings.topics)
     return tuple(
         topic
@@ -98,7 +98,7 @@ def _is_of_applications(topic: str, settings: ReportSettings) -> bool:
 
 
 def plan_rows(settings: ReportSettings, plan: TopicPlan) -> list[dict[str, object]]:
-    """What would be read, a row for each topic."""
+    """The planned reads, a row for each topic."""
     places = {
         settings.namesrv: plan.live,
         settings.store_path: plan.stored,
@@ -111,7 +111,7 @@ def plan_rows(settings: ReportSettings, plan: TopicPlan) -> list[dict[str, objec
 
 @contextmanager
 def files_that_stay(settings: ReportSettings) -> Iterator[None]:
-    """An archive's files are read more than once: let no compaction replace them meanwhile."""
+    """Lock out compactions while an archive's files are read more than once."""
     if settings.archive is None:
         yield
         return
@@ -139,7 +139,7 @@ def read_messages(spark: SparkSession, settings: ReportSettings, plan: TopicPlan
         united = united.unionByName(frame)
     rows = measures.narrow(united, settings.start_ms, settings.end_ms)
     wanted = list(settings.topics)
-    # The retries of a group are of all its topics; only those of the chosen ones count.
+    # The retries of a group are from all its topics; only retries of chosen topics count.
     return rows if not wanted else rows.where(f.coalesce("origin", "topic").isin(wanted))
 
 
@@ -154,7 +154,7 @@ def _time_options(settings: ReportSettings) -> dict[str, str]:
 
 
 def _behind_archive(spark: SparkSession, fresh: DataFrame, settings: ReportSettings) -> DataFrame:
-    """What the archive does not have yet."""
+    """The messages that are not in the archive yet."""
     reached = ArchiveFolder(settings.archive or "").next_offsets()
     schema = "topic string, brokerName string, queueId int, archived bigint"
     ends = spark.createDataFrame([(*queue, place) for queue, place in reached.items()], schema)
@@ -163,10 +163,10 @@ def _behind_archive(spark: SparkSession, fresh: DataFrame, settings: ReportSetti
 
 
 def read_traces(spark: SparkSession, settings: ReportSettings) -> DataFrame | None:
-    """The bodies of the trace topic, wherever it is; None if there is none."""
+    """The bodies of the trace topic, from the source that has it; None if none has."""
     topic, times = settings.trace_topic, {}
     if settings.start_ms is not None:
-        # What was stored in the report's time may be consumed, and traced, after it.
+        # Messages of the report's time span may be consumed, and traced, after it.
         times = _time_options(ReportSettings(out="", start_ms=settings.start_ms))
     if settings.namesrv and topic in live_topics(settings.namesrv, settings.options):
         options = {**times, **settings.options}

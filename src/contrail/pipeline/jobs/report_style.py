@@ -1,4 +1,4 @@
-"""How a report's page looks, by day and by night."""
+"""The style sheet of a report's page, light and dark."""
 
 STYLE = """
 :root { color-scheme: light dark; --page: #f7f7f5; --panel: #ffffff; --ink: #1c1c1a;

@@ -1,7 +1,7 @@
-"""The ``restore`` job: sends a range of an archive back to its topics, or to another.
+"""The ``restore`` job: sends a range of an archive back to its topics, or to another topic.
 
-What is sent is settled when the job begins: rows that an archive gets later are not in it. It goes
-by hours, oldest first, and a finished step is not sent again. Where a broker's clock went back, a
+The rows to send are fixed when the job begins: rows that are archived later are not sent. The job
+goes by hours, oldest first, and a finished step is not sent again. If a broker's clock went back, a
 later hour holds smaller queue offsets than an earlier one: such hours are one step, so that each
 queue is sent in the order of its queue offsets.
 """
@@ -48,22 +48,22 @@ from contrail.pipeline.offsets import QueueKey, from_json, to_json
 
 _JOB = "restore"
 _STEP_BYTES = 256 << 20
-# Row by row: a batch of the vectorised reader may be thousands of rows, whatever their bodies.
+# Row by row: a batch of the vectorised reader has thousands of rows, even with large bodies.
 _SPARK_SETTINGS = {"spark.sql.parquet.enableVectorizedReader": "false"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreSettings:
-    """What is sent of which archive, and where to."""
+    """The archive, the choice of its messages, and their target."""
 
     archive: str
     topics: tuple[str, ...]
     namesrv: str
     to_topic: str | None = None
-    # By the time at which the broker stored them: from, and up to but not with.
+    # The store time: from (inclusive), until (exclusive).
     since_ms: int | None = None
     until_ms: int | None = None
-    # Queue offsets: from, and up to but not with; of one queue if it is named as broker:id.
+    # Queue offsets: start (inclusive), end (exclusive); of one queue if it is named as broker:id.
     queue: str | None = None
     queue_offset_start: int | None = None
     queue_offset_end: int | None = None
@@ -89,7 +89,7 @@ class RestoreSettings:
         return (self.to_topic,) if self.to_topic else self.topics
 
     def fixed(self) -> dict[str, object]:
-        """What may not change between the runs of one job."""
+        """The settings that may not change between the runs of one job."""
         names = (
             "archive topics namesrv to_topic since_ms until_ms queue queue_offset_start "
             "queue_offset_end tags keys where"
@@ -103,15 +103,15 @@ def restore(
     spark: Spark | None = None,
     progress: Progress = SILENT,
 ) -> Summary:
-    """Send what the settings choose; a run after a kill sends the rest.
+    """Send the chosen messages; a run after a kill sends the rest.
 
     Raises:
-        OptionInvalid: no archive, no such topic in it or on the target, a condition that is none.
-        JobFailed: a broker did not take what it was sent.
+        OptionInvalid: no archive, a missing topic in it or on the target, an invalid condition.
+        JobFailed: a broker refused messages.
     """
     folder = ArchiveFolder(settings.archive)
     folder.require()
-    # Before Spark is started, and before a checkpoint is taken: a wrong name does not spoil it.
+    # Check before Spark is started and the checkpoint is claimed: a wrong name must not spoil it.
     chosen_hours(settings, folder)
     _require_targets(settings)
     look(settings.checkpoint, _JOB, settings.fixed())
@@ -121,7 +121,7 @@ def restore(
     ):
         if settings.dry_run:
             return _planned(settings, folder, session)
-        # Compaction would take files away that a step has listed.
+        # A compaction would remove files that a step has listed.
         with folder.lock("layout", shared=True):
             return _run(settings, folder, session, progress)
 
@@ -147,7 +147,7 @@ def _run(
 
 
 def _works(checkpoint: Checkpoint, passes: CopyPasses, step_count: int) -> Iterator[dict[str, Any]]:
-    """What this run sends: the pass that was cut short, what earlier runs could not, the rest."""
+    """The passes of this run: the interrupted pass, messages that failed before, the rest."""
     retryable = passes.retryable
     if passes.under_way is not None:
         yield passes.under_way
@@ -212,10 +212,10 @@ def _settled(
     folder: ArchiveFolder,
     session: SparkSession,
 ) -> tuple[dict[QueueKey, int], list[list[Hour]]]:
-    """How far each queue is restored, and the steps: as they were when the job began."""
+    """The end of each queue, and the steps: as fixed when the job began."""
     notes = checkpoint.notes
     if "bounds" not in notes:
-        # First how far, then which hours: one that is added in between is needed, or is beyond.
+        # Read the ends first, then the hours: an hour added in between is needed or beyond.
         folder.finish()
         ends = folder.next_offsets()
         bounds = {queue: ends[queue] for queue in ends if queue.topic in settings.topics}
@@ -237,7 +237,7 @@ def plan_steps(
 ) -> list[list[Hour]]:
     """Hours that are sent together, oldest first; an hour of all topics is never divided.
 
-    ``together`` has for an hour an earlier one: the two and all between them are one step.
+    ``together`` maps an hour to an earlier one: the two and all between them are one step.
     """
     steps: list[list[Hour]] = []
     filled = 0
@@ -258,7 +258,7 @@ def plan_steps(
 def _blocks(
     moments: Iterable[datetime], together: Mapping[datetime, datetime]
 ) -> list[list[datetime]]:
-    """Moments in order; those that may not be divided are one block."""
+    """Hours in order; hours that may not be divided are one block."""
     blocks: list[list[datetime]] = []
     for moment in sorted(moments):
         block = [moment]
@@ -269,7 +269,7 @@ def _blocks(
 
 
 def _together(rows: DataFrame) -> dict[datetime, datetime]:
-    """For each hour with smaller queue offsets than an earlier one has: the first such hour."""
+    """For each hour with smaller queue offsets than an earlier one: the first such earlier hour."""
     moment = sql.format_string("%sT%02d", "date", "hour")
     spans = (
         rows.groupBy(*QUEUE_COLUMNS, moment.alias("moment"))
@@ -298,7 +298,7 @@ def _moment(text: str) -> datetime:
 
 
 def chosen_hours(settings: RestoreSettings, folder: ArchiveFolder) -> dict[Hour, Path]:
-    """The hours that may hold what is asked for.
+    """The hours that may hold chosen messages.
 
     Raises:
         NotThere: the archive does not have a topic.
@@ -318,7 +318,7 @@ def chosen_hours(settings: RestoreSettings, folder: ArchiveFolder) -> dict[Hour,
 
 
 def overlaps(hour: Hour, since_ms: int | None, until_ms: int | None) -> bool:
-    """Whether something stored in an hour may be from the time between."""
+    """Whether an hour may hold messages stored between the two times."""
     first_ms = int(hour.starts_at.timestamp() * 1000)
     return (since_ms is None or first_ms + 3_600_000 > since_ms) and (
         until_ms is None or first_ms < until_ms
@@ -341,7 +341,7 @@ def chosen_rows(
     hours: Sequence[Hour],
     bounds: Mapping[QueueKey, int],
 ) -> DataFrame:
-    """The messages of some hours that are asked for, up to the settled bounds."""
+    """The chosen messages of some hours, up to the fixed ends."""
     rows = archive_rows(folder, session, hours)
     for condition in _conditions(settings):
         rows = rows.where(condition)

@@ -1,8 +1,8 @@
-"""How large the row groups of Parquet files are that hold messages.
+"""Sizes of the row groups of Parquet files with messages.
 
-Whoever writes a row group gathers it in memory, and Spark's reader holds it whole. Writers look at
-sizes only every hundred rows or more unless told otherwise: with bodies of a megabyte that alone is
-more than a small JVM has.
+A writer gathers a row group in memory, and Spark's reader holds it whole. By default writers check
+sizes only every hundred rows or more: with bodies of a megabyte that alone is more than a small
+JVM has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from contrail.errors import JobFailed
 
 ROW_GROUP_BYTES = 32 << 20
-# After how many rows a writer looks whether a page, a dictionary or a row group is full.
+# After this many rows a writer checks whether a page, a dictionary or a row group is full.
 CHECKED_ROWS = 8
 _BATCH_ROWS_MAX = 1_024
 _BATCH_BYTES = 4 << 20
@@ -29,7 +29,7 @@ ROW_GROUPS = {
 
 
 def write_rows(parts: list[Path], target: Path, compression: str) -> None:
-    """Write the rows of ``parts``, of which there is one at least, to ``target``, in order.
+    """Write the rows of ``parts``, at least one file, to ``target``, in order.
 
     Raises:
         JobFailed: the parts have different columns.
@@ -38,7 +38,7 @@ def write_rows(parts: list[Path], target: Path, compression: str) -> None:
         target,
         _schema(parts),
         compression=compression,
-        # Otherwise no page and no dictionary ends before it has 1,024 bodies of any size.
+        # By default a page or dictionary ends only after 1,024 bodies of any size.
         write_batch_size=CHECKED_ROWS,
     ) as writer:
         for row_group in _row_groups(read_batches(parts)):
@@ -64,7 +64,7 @@ def _schema(parts: list[Path]) -> pa.Schema:
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches gathered to what a reader can hold, however large the row groups were before."""
+    """Batches gathered to row groups that a reader can hold, whatever size they had before."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:
@@ -78,7 +78,7 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Halves of halves: large rows among small ones, or equal ones, are more than they seemed."""
+    """Halve a batch until it fits: its rows may be larger than their mean, or dictionary coded."""
     if batch.nbytes <= 2 * _BATCH_BYTES or batch.num_rows == 1:
         yield batch
         return
@@ -88,6 +88,6 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _batch_rows(row_group: pq.RowGroupMetaData) -> int:
-    """How many rows of a row group are read at once."""
+    """How many rows of a row group are read together."""
     row_bytes: int = row_group.total_byte_size // max(1, row_group.num_rows)
     return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // max(1, row_bytes)))

@@ -1,4 +1,4 @@
-"""The Spark session of a job: embedded by default, else the one that was asked for."""
+"""The Spark session of a job: embedded by default, or at a given master."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contrail.errors import OptionInvalid, PipelineError
 
 EMBEDDED_MASTER = "local[*]"
 JAVA_VERSION_MIN = 17
-# Spark is started by spark-submit, or somewhere else: then it is not ours to choose where.
+# spark-submit or the environment chooses the master: then this module does not.
 _DECIDED_ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _CONNECT = "sc://"
 _EMBEDDED = "local"
@@ -29,7 +29,7 @@ _MASTERS = re.compile(
 )
 _PYTHON_VARIABLE = "PYSPARK_PYTHON"
 _PYTHON = "python3"
-# Behind the folder of a packed environment: what a machine has, whose PATH the setting replaces.
+# Comes behind the folder of a packed environment: the usual PATH, which the setting replaces.
 _EXECUTOR_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _SESSION_DEFAULTS = {"spark.sql.session.timeZone": "UTC"}
 _DEFAULTS = {
@@ -37,7 +37,7 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-# An embedded session needs no more shuffle tasks than cores, and is reached by nobody else.
+# An embedded session needs no more shuffle tasks than cores, and listens on loopback only.
 _EMBEDDED_DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -48,15 +48,15 @@ _EMBEDDED_DEFAULTS = {
 def open_session(
     name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session that knows ``format("rocketmq")``; ``conf`` is stronger than our own settings.
+    """A session that knows ``format("rocketmq")``; ``conf`` overrides the job's own settings.
 
-    ``master`` is what Spark calls so, or a Spark Connect address (``sc://host``). Without it the
+    ``master`` is Spark's setting, or a Spark Connect address (``sc://host``). Without it the
     session is embedded in this process, unless spark-submit or ``SPARK_REMOTE`` has chosen.
     Executors of a master find their Python in the environment of ``spark.archives``, if ``conf``
     names one, else by ``PYSPARK_PYTHON``, else on their PATH.
 
     Raises:
-        OptionInvalid: ``master`` is none.
+        OptionInvalid: ``master`` is invalid.
         PipelineError: there is no Java for an embedded Spark, or Spark does not start.
     """
     check_master(master)
@@ -66,7 +66,7 @@ def open_session(
         require_java()
     if chosen is not None and chosen.startswith(_EMBEDDED):
         use_this_interpreter()
-        # Else Spark looks for an address that others would reach, and warns about what it finds.
+        # Otherwise Spark looks for an address that other machines reach, and logs warnings.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     elif chosen is not None and not chosen.startswith(_CONNECT):
         settings = {**name_interpreters(settings), **settings}
@@ -76,10 +76,10 @@ def open_session(
 
 
 def check_master(master: str | None) -> None:
-    """Refuse what Spark would not understand, before it is started and where it never is.
+    """Refuse an invalid master before Spark is started, also in dry runs.
 
     Raises:
-        OptionInvalid: it is no address of a master.
+        OptionInvalid: the text is no address of a master.
     """
     if master and not _MASTERS.fullmatch(master):
         raise OptionInvalid(
@@ -89,15 +89,15 @@ def check_master(master: str | None) -> None:
 
 
 class SessionToOpen:
-    """A session that is opened when a job needs it: what can be refused without Spark comes first.
+    """A session that is opened when a job needs it, after the checks that need no Spark.
 
-    Whoever made it stops it.
+    The code that made it stops it.
     """
 
     def __init__(
         self, name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None
     ) -> None:
-        """Raises ``OptionInvalid`` for what is no master."""
+        """Raises ``OptionInvalid`` for an invalid master."""
         check_master(master)
         self._name = name
         self._master = master
@@ -108,7 +108,7 @@ class SessionToOpen:
     def opened(self) -> SparkSession:
         """The session, the same each time."""
         if self._opened is None:
-            # A session of this process that is there already is used, and is not ours to stop.
+            # An existing session of this process is used, and not stopped here.
             self._is_own = SparkContext._active_spark_context is None
             self._opened = open_session(self._name, master=self._master, conf=self._conf)
         return self._opened
@@ -125,7 +125,7 @@ Spark: TypeAlias = SparkSession | SessionToOpen
 
 @contextmanager
 def job_session(spark: Spark | None, name: str) -> Iterator[SparkSession]:
-    """The given session or the one that is there, left open; else one that ends with the job."""
+    """The given or existing session, left open; else one that ends with the job."""
     if isinstance(spark, SessionToOpen):
         yield spark.opened()
         return
@@ -142,21 +142,21 @@ def job_session(spark: Spark | None, name: str) -> Iterator[SparkSession]:
 
 
 def session_settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
-    """All settings of a session at ``master``: ours, then the given ones."""
+    """All settings of a session at ``master``: the job's own, then the given ones."""
     if master is not None and master.startswith(_CONNECT):
-        # A server of Spark Connect has its own; a client may set those of its session alone.
+        # A server of Spark Connect has its own; a client may only set those of its session.
         return {**_SESSION_DEFAULTS, **conf}
     embedded = master is not None and master.startswith(_EMBEDDED)
     return {**_SESSION_DEFAULTS, **_DEFAULTS, **(_EMBEDDED_DEFAULTS if embedded else {}), **conf}
 
 
 def name_interpreters(conf: Mapping[str, str]) -> dict[str, str]:
-    """Have driver and executors of a cluster find each its own Python; the settings this takes.
+    """Make driver and executors of a cluster each use their own Python; returns the settings.
 
-    Spark knows one name of a Python for both sides. A bare name means this interpreter on the
-    driver, whose folder is put first on the PATH of this process, and on the executors the one of
-    their PATH, on which a packed environment comes first. Where ``PYSPARK_PYTHON`` is set, that
-    name is used on both sides.
+    Spark has one name of a Python for both sides. A bare name means this interpreter on the
+    driver, whose folder is put first on the PATH of this process; on the executors it means the
+    first one on their PATH, on which a packed environment comes first. If ``PYSPARK_PYTHON`` is
+    set, that name is used on both sides.
     """
     if os.environ.get(_PYTHON_VARIABLE):
         return {}
@@ -167,7 +167,7 @@ def name_interpreters(conf: Mapping[str, str]) -> dict[str, str]:
     folders = [f"./{name}/bin" for name in _archive_names(conf.get("spark.archives", ""))]
     first = [*folders, str(here.parent)]
     os.environ["PATH"] = os.pathsep.join([*first, os.environ.get("PATH", os.defpath)])
-    # Spark hands this PATH to the driver's Python workers too, and a Python that is started by a
+    # Spark passes this PATH to the driver's Python workers too, and a Python that is started by a
     # bare name finds its own folder by its PATH: both sides must agree up to the driver's folder.
     return {"spark.executorEnv.PATH": ":".join([*first, *_EXECUTOR_PATH])} if folders else {}
 
@@ -178,21 +178,21 @@ def _archive_names(archives: str) -> list[str]:
 
 
 def use_this_interpreter() -> None:
-    """Have Spark's Python workers be what runs this: Spark itself takes ``python3`` of the PATH."""
+    """Make Spark's Python workers use this interpreter: Spark's default is ``python3`` of PATH."""
     os.environ.setdefault(_PYTHON_VARIABLE, sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 def require_java() -> None:
-    """Refuse in one line where Spark itself would fail with a page.
+    """Refuse with one line, where Spark itself would print a page.
 
     Raises:
-        PipelineError: no Java, or one that is too old.
+        PipelineError: there is no Java, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     found = java_version(program) if program else None
-    # An unknown one is given a chance: Spark itself says if it does not do.
+    # An unknown version is tried: Spark itself refuses a Java that is too old.
     if found is None or 0 < found < JAVA_VERSION_MIN:
         is_there = "no Java was found" if found is None else f"{program} is Java {found}"
         raise PipelineError(
@@ -204,8 +204,8 @@ def require_java() -> None:
 def java_version(program: str) -> int | None:
     """The feature release of a Java, by the ``release`` file of its folder.
 
-    0 when that file is missing or does not tell: a Java may be there without one. None when there
-    is no such program.
+    0 if that file is missing or has no version: some Javas have none. None if there is no such
+    program.
     """
     path = Path(program)
     if not path.exists():
@@ -217,7 +217,7 @@ def java_version(program: str) -> int | None:
 
 
 def parsed_java_version(text: str) -> int:
-    """``17`` of ``JAVA_VERSION="17.0.15"``; Java 8 calls itself 1.8; 0 if it does not tell."""
+    """``17`` of ``JAVA_VERSION="17.0.15"``; 8 of ``1.8``; 0 without a version."""
     match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
     return int(match[1]) if match else 0
 
@@ -235,7 +235,7 @@ def _started(name: str, master: str | None, conf: dict[str, str]) -> SparkSessio
     try:
         return builder.getOrCreate()
     except Exception as error:
-        # Py4J, gRPC and Spark each have their own families; all mean the same to a user.
+        # Py4J, gRPC and Spark have their own error families; to a user all mean the same.
         first_line = str(error).strip().partition("\n")[0]
         raise PipelineError(
             f"Spark does not start at {master or 'the place that its environment names'}: "

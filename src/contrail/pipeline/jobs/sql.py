@@ -1,8 +1,8 @@
 """Ad-hoc SQL over live topics, archives and store folders together.
 
-Spark does not tell a Python source which columns a query needs, and a message's body is most of
-it. So a query is analysed twice: first over empty Parquet folders, of whose scans Spark's plan says
-what they read, then over the messages, opened with just those columns.
+Spark does not tell a Python source which columns a query needs, and most of a message is its body.
+A query is therefore analysed twice: first over empty Parquet folders, whose scans in Spark's plan
+name the columns they read, then over the messages, with just those columns.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ from contrail.pipeline.jobs.sql_views import (
 from contrail.pipeline.jobs.summary import Summary
 
 TABLE_ROWS = 100
-# A partition passes through the driver when a result is printed; so many rows are a few MB.
+# A printed result passes through the driver by partitions; this many rows are a few MB.
 _PRINTED_PARTITION_ROWS = 50_000
-# Views have these when a query names them, so that `select *` stays what the source gives.
+# Views have these columns only if a query names them, so that `select *` gives the source's.
 _DERIVED = {
     "bodyText": "cast(body as string)",
     "json": "try_parse_json(cast(body as string))",
@@ -78,7 +78,7 @@ _SESSION_CONF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlSettings:
-    """A query, where its relations are, and what becomes of the result.
+    """A query, the sources of its relations, and the form of its result.
 
     ``options`` are further options of the source for live topics, such as ``startingTimestamp``.
     """
@@ -96,7 +96,7 @@ class SqlSettings:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A relation as it was opened: its view, and the columns that are really read."""
+    """An opened relation: its view, and the columns that are read."""
 
     relation: Relation
     name: str
@@ -114,7 +114,7 @@ def sql(
     ``emit``.
 
     Raises:
-        OptionInvalid: Spark refuses the query, or something it names is not there.
+        OptionInvalid: Spark refuses the query, or a relation does not exist.
     """
     check(settings)
     for relation in named_relations(settings.query):
@@ -134,7 +134,7 @@ def sql(
 
 
 def check(settings: SqlSettings) -> None:
-    """Refuse what cannot be done before Spark is started."""
+    """Refuse invalid settings before Spark is started."""
     statement(settings.query)
     if settings.output is Output.PARQUET and settings.out is None:
         raise OptionInvalid("parquet is not printed: say where to with --out")
@@ -146,9 +146,9 @@ def check(settings: SqlSettings) -> None:
 
 @contextmanager
 def opened(spark: SparkSession, settings: SqlSettings) -> Iterator[tuple[DataFrame, list[View]]]:
-    """The query's result, not computed yet, and the views it reads; they end with the context."""
+    """The query's uncomputed result and its views, which are dropped at the end of the context."""
     query = statement(settings.query)
-    # Spark's Python side logs a refused query with its stack, as JSON; we say it in a line.
+    # Spark's Python side logs a refused query with its stack, as JSON; the job prints one line.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     with (
         spark_settings(spark, _SESSION_CONF),
@@ -200,13 +200,13 @@ def _view_rows(views: list[View]) -> list[dict[str, object]]:
     return [{"reads": str(one.relation), "columns": ", ".join(one.columns)} for one in views]
 
 
-# What is named.
+# Relations.
 
 
 def _find_relations(
     spark: SparkSession, query: str, settings: SqlSettings, names: dict[Relation, str], folder: Path
 ) -> None:
-    """Fill ``names`` with the query's relations and their views, which stand there, empty."""
+    """Fill ``names`` with the query's relations and their views, which are empty."""
     taken = [one.name for one in spark.catalog.listTables() if one.isTemporary]
     while (missing := _missing_relation(spark, rewrite(query, names))) is not None:
         if missing in names:
@@ -238,12 +238,12 @@ def _missing_relation(spark: SparkSession, query: str) -> Relation | None:
 
 
 def _require_there(relation: Relation, settings: SqlSettings) -> None:
-    """Raises OptionInvalid where a relation's place is not given, or does not have the topic."""
+    """Raises OptionInvalid if a relation's source is not given, or does not have the topic."""
     there, where = _topics_at(relation.place, settings)
     if relation.topic not in there:
         near = get_close_matches(relation.topic, there, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        # The name ends there, for us and for Spark.
+        # The name ends at this character, here and in Spark.
         if re.search(rf"\b{re.escape(str(relation))}[^\w\s`,;()]", settings.query):
             hint = (
                 ": a name that has other characters than letters, digits and _ must be back quoted"
@@ -268,7 +268,7 @@ def _given(value: str | None, place: Place, option: str) -> str:
     return value
 
 
-# What is read.
+# Reads.
 
 
 def _plan_views(spark: SparkSession, query: str, names: dict[Relation, str]) -> list[View]:
@@ -296,12 +296,12 @@ def _scanned(spark: SparkSession, query: str, stored: list[str]) -> dict[str, se
 
 
 def _shown(query: str) -> list[str]:
-    """The columns of a view, those included that stay null because nobody looks at them."""
+    """The columns of a view, including unused columns, which stay null."""
     return [*DEFAULT_COLUMNS, *named_columns(query, _ON_REQUEST)]
 
 
 def _empty(spark: SparkSession, query: str, folder: Path) -> DataFrame:
-    """A view as it will be, over no messages."""
+    """A view with the final columns, over no messages."""
     shown = _shown(query)
     schema = schema_of([column for column in shown if column in MESSAGE_COLUMNS])
     if is_remote():
@@ -311,8 +311,8 @@ def _empty(spark: SparkSession, query: str, folder: Path) -> DataFrame:
 
 
 def _real(spark: SparkSession, view: View, settings: SqlSettings) -> DataFrame:
-    """The view over the messages. What was found not to matter is null, so that ``*`` and natural
-    joins mean what they meant over all columns."""
+    """The view over the messages. Unused columns are null, so that ``*`` and natural joins mean
+    the same as over all columns."""
     shown = _shown(settings.query)
     frame = _frame(spark, view, settings)
     cells = [
@@ -334,14 +334,14 @@ def _frame(spark: SparkSession, view: View, settings: SqlSettings) -> DataFrame:
         return archive_frame(spark, settings.archive or "", topic, columns)
     if view.relation.place is Place.STORE:
         return store_frame(spark, settings.store_path or "", [topic], columns, options)
-    # Only a broker is asked for less; a store folder is read as it is.
+    # Only brokers apply pushed filters; a store folder is read without them.
     options |= {"pushdown": "true", **settings.options}
     return live_frame(spark, settings.namesrv, [topic], columns, options)
 
 
 @contextmanager
 def _files_that_stay(views: list[View], settings: SqlSettings) -> Iterator[None]:
-    """Let no compaction replace the files of an archive between their listing and the last row."""
+    """Lock out compactions between the listing of an archive's files and the last row."""
     if any(view.relation.place is Place.ARCHIVE for view in views):
         with ArchiveFolder(settings.archive or "").lock("layout", shared=True):
             yield
@@ -358,16 +358,16 @@ def _derived(frame: DataFrame, shown: list[str]) -> DataFrame:
 
 
 def _require_query(spark: SparkSession, query: str) -> None:
-    """Refuse what is not a query before anything is run: Spark runs a command at once.
+    """Refuse a text that is no query before it is run: Spark runs a command at once.
 
-    Only a query can stand in parentheses. EXPLAIN parses it, and analyses nothing that fails.
+    Only a query can be in parentheses. EXPLAIN parses it, and does not fail in its analysis.
     """
     try:
         spark.sql(f"EXPLAIN\n{query}").collect()
     except ParseException as error:
         raise OptionInvalid(_line(error)) from error
     except AnalysisException:
-        pass  # A relation that is not there yet; analysed again when they are.
+        pass  # A relation does not exist yet; the query is analysed again later.
     try:
         spark.sql(f"EXPLAIN SELECT * FROM (\n{query}\n)").collect()
     except ParseException as error:
@@ -386,13 +386,13 @@ def _analysed(spark: SparkSession, query: str) -> DataFrame:
 
 
 def _line(error: AnalysisException) -> str:
-    """Spark's own words in a line, without the name of the rule and the code of the standard."""
+    """Spark's error text in a line, without the name of the rule and the SQLSTATE."""
     text = (error.getMessage() or str(error)).partition("\n")[0].partition(" SQLSTATE:")[0]
     plain = text.partition("] ")[2] if text.startswith("[") else text
     return f"Spark refuses the query: {plain.strip().rstrip('.')}{_where(error)}"
 
 
 def _where(error: AnalysisException) -> str:
-    """Where the parser stopped; the first line was our EXPLAIN."""
+    """The position at which the parser stopped; the first line was the added EXPLAIN."""
     found = _PARSED_PLACE.search(str(error)) if isinstance(error, ParseException) else None
     return f" (line {int(found[1]) - 1}, position {int(found[2]) + 1})" if found else ""

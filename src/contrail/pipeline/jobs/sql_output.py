@@ -1,8 +1,8 @@
-"""How the result of a query leaves Spark: a few rows for a table, lines, or files.
+"""Output of a query's result: a few rows for a table, lines, or files.
 
-Lines are made by executors, so that what comes to the driver, if anything does, is text of one
-partition at a time. Files are written by executors too; where one file is asked for, theirs are
-joined in their order, beside it, and take its name when they are whole.
+Executors make the lines, so that the driver gets text of one partition at a time, if any. Executors
+write the files too; for a single file, their files are joined in order under another name, which is
+then renamed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COMPRESSION = "snappy"
 
 
 class Output(StrEnum):
-    """What a result is turned into."""
+    """The form of a result."""
 
     TABLE = "table"
     CSV = "csv"
@@ -89,7 +89,7 @@ def header(result: DataFrame, output: Output) -> list[str]:
 
 
 def streamed(result: DataFrame, output: Output) -> Iterator[str]:
-    """All lines, of which the driver holds those of one partition at a time."""
+    """All lines; the driver holds the lines of one partition at a time."""
     yield from header(result, output)
     for row in lines(result, output).toLocalIterator():
         yield row["value"]
@@ -110,10 +110,10 @@ def write(result: DataFrame, output: Output, out: str) -> None:
 
 
 def require_free(out: str) -> None:
-    """Refuse to write over something.
+    """Refuse to overwrite a file or folder.
 
     Raises:
-        OptionInvalid: ``out`` is there already, or its folder is not.
+        OptionInvalid: ``out`` exists already, or its folder does not exist.
     """
     if "://" in out:
         return
@@ -129,7 +129,7 @@ def is_one_file(out: str) -> bool:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """The columns' names, those that repeat with a number, as in ``count(1)``, ``count(1)_2``."""
+    """The columns' names; repeated names get a number, as in ``count(1)``, ``count(1)_2``."""
     seen: dict[str, int] = {}
     unique = []
     for name in names:
@@ -139,7 +139,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 def _numbered(result: DataFrame) -> DataFrame:
-    """Columns under names that nothing repeats or has to be quoted."""
+    """The columns under unique names that need no quotes."""
     return result.toDF(*(f"c{index}" for index in range(len(result.columns))))
 
 
@@ -170,7 +170,7 @@ def _write_parts(result: DataFrame, output: Output, folder: str) -> None:
         named = result.toDF(*unique_names(result.columns))
         named.write.mode("overwrite").options(**ROW_GROUPS).parquet(folder)
     else:
-        # A folder's parts have no header: who reads them together would find it in the middle.
+        # A folder's parts have no header: joined parts would have it in the middle.
         lines(result, output).write.mode("overwrite").text(folder)
 
 

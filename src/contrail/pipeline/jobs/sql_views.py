@@ -1,9 +1,8 @@
-"""The names a query may read, and the rules around them; no Spark in here.
+"""The relations that a query may name, and their views; uses no Spark.
 
-``topic.orders``, ``archive.orders`` and ``store.orders`` are a live topic, an archive's and a store
-folder's. Spark has no temporary views of two names, so each becomes a view of one name, and the
-query is rewritten word by word. Which names are relations is not guessed: Spark itself says which
-of them it misses.
+``topic.orders``, ``archive.orders`` and ``store.orders`` are topics of a cluster, an archive and a
+store folder. Spark has no temporary views with two names, so each becomes a view with one name, and
+the query is rewritten word by word. Spark itself says which names are missing relations.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from contrail.errors import OptionInvalid
 
 
 class Place(StrEnum):
-    """Where the messages of a relation are."""
+    """The kind of source of a relation."""
 
     TOPIC = "topic"
     ARCHIVE = "archive"
@@ -27,7 +26,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Relation:
-    """A topic at a place, as a query names it."""
+    """A topic of a source, as a query names it."""
 
     place: Place
     topic: str
@@ -37,7 +36,7 @@ class Relation:
 
 
 class WordKind(Enum):
-    """What matters of a query's words: names, and the sign between the parts of a name."""
+    """The kinds of a query's words: names, and the sign between the parts of a name."""
 
     NAME = "name"
     OTHER = "other"
@@ -90,7 +89,7 @@ def _scan(query: str) -> Iterator[Word]:
 
 
 def _comment_end(query: str, position: int) -> int:
-    """Where the comment that began before ``position`` ends; comments may hold comments."""
+    """The end of the comment that began before ``position``; comments may hold comments."""
     depth = 1
     for edge in _COMMENT_EDGE.finditer(query, position):
         depth += 1 if edge.group() == "/*" else -1
@@ -103,7 +102,7 @@ def statement(query: str) -> str:
     """The query without the semicolon that may end it.
 
     Raises:
-        OptionInvalid: there is nothing to run.
+        OptionInvalid: the query is empty.
     """
     found = words(query)
     while found and found[-1].text == ";" and found[-1].kind is WordKind.OTHER:
@@ -114,7 +113,7 @@ def statement(query: str) -> str:
 
 
 def parse_relation(name: str) -> Relation | None:
-    """The relation that Spark calls ``name``, each part in backquotes; None if it is not ours."""
+    """The relation in Spark's ``name``, each part in backquotes; None for another table."""
     parts = [part.replace("``", "`") for part in _PART.findall(name)]
     return _relation(*parts) if len(parts) == 2 else None
 
@@ -124,7 +123,7 @@ def _relation(place: str, topic: str) -> Relation | None:
 
 
 def named_relations(query: str) -> list[Relation]:
-    """What follows FROM and JOIN directly, as far as words tell; Spark finds the others."""
+    """The relations directly after FROM and JOIN; Spark finds the others."""
     found = words(query)
     relations = []
     for before, place, dot, topic in zip(found, found[1:], found[2:], found[3:], strict=False):
@@ -139,9 +138,9 @@ def named_relations(query: str) -> list[Relation]:
 def name_views(
     query: str, relations: Iterable[Relation], taken_already: Iterable[str] = ()
 ) -> dict[Relation, str]:
-    """A view name for each relation: the topic's own where nothing else in the query has it.
+    """A view name for each relation: the topic's own name unless the query uses it otherwise.
 
-    So ``select orders.tags from topic.orders`` means what it says.
+    With it ``select orders.tags from topic.orders`` works.
     """
     taken = {word.text.lower() for word in _bare_names(words(query))}
     taken |= {name.lower() for name in taken_already}
@@ -181,11 +180,11 @@ def _is_dot(found: Sequence[Word], index: int) -> bool:
 
 
 def rewrite(query: str, views: Mapping[Relation, str]) -> str:
-    """The query with the names of its views, also where they qualify a column."""
+    """The query with the names of its views, also in qualified columns."""
     pieces: list[str] = []
     position = 0
     for start, end, relation in _mentions(query):
-        if relation in views:  # Else it is a column of an alias.
+        if relation in views:  # Otherwise it is a column of an alias.
             pieces += [query[position:start], quote(views[relation])]
             position = end
     return "".join([*pieces, query[position:]])
@@ -208,15 +207,15 @@ def quote(name: str) -> str:
 
 
 def named_columns(query: str, known: Iterable[str]) -> list[str]:
-    """Which of the ``known`` columns a query names, anywhere, in the order of ``known``."""
+    """The ``known`` columns that a query names anywhere, in the order of ``known``."""
     said = {word.text.lower() for word in words(query) if word.kind is WordKind.NAME}
     return [column for column in known if column.lower() in said]
 
 
 def scanned_columns(plan: str, known: Sequence[str]) -> dict[str, set[str]]:
-    """Which columns a plan reads of each folder: those of all its scans, by the folder's name.
+    """The columns that a plan reads of each folder, over all its scans, by the folder's name.
 
-    ``known`` are the column names there are; none of them holds a character that ends a name.
+    ``known`` are all column names; none of them holds a character that ends a name.
     """
     scanned: dict[str, set[str]] = {}
     for line in plan.splitlines():

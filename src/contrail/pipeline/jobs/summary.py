@@ -1,4 +1,4 @@
-"""What a job hands back: how it ended, a few facts, and a table bounded by queues or files."""
+"""The result of a job: its outcome, a few facts, and a table bounded by queues or files."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class Summary:
     table: list[dict[str, object]] = field(default_factory=list)
 
     def as_json(self) -> str:
-        """One object; values that JSON does not know are written as their text."""
+        """One object; values without a JSON form are written as text."""
         return json.dumps(asdict(self), indent=2, default=str)

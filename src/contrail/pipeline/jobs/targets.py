@@ -1,4 +1,4 @@
-"""The topics a job reads and writes: what is refused before Spark is started, dry run or not."""
+"""Checks of the topics that a job reads and writes, before Spark is started, also in dry runs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _PROBE_SINK = "contrail-job-probe"
 def require_readable(admin: Admin, starts: Mapping[MessageQueue, int]) -> None:
     """Pull once from each broker: not every topic that has queues may be read.
 
-    ``starts`` is where each queue begins.
+    ``starts`` has the first queue offset of each queue.
 
     Raises:
-        OptionInvalid: the topic is the system's, or a broker does not let it be read.
+        OptionInvalid: the topic is a system topic, or a broker refuses pulls of it.
     """
     for queue in {one.broker_name: one for one in starts}.values():
-        # An operator's pull, which this is, may see those.
+        # These pulls are an operator's, which brokers allow to read system topics.
         _refuse_system_topic(queue.topic)
         try:
             admin.messages_from(queue, starts[queue], 1)
@@ -40,12 +40,12 @@ def require_readable(admin: Admin, starts: Mapping[MessageQueue, int]) -> None:
 
 
 def check_target(topic: str, queues: int | None, *, is_there: bool) -> None:
-    """Refuse a name that no job can write to, or that nobody may make.
+    """Refuse a topic that no job can write to or create.
 
-    ``queues`` is how many each broker shall have of a topic that is to be made.
+    ``queues`` is the number of queues on each broker of a topic to create.
 
     Raises:
-        OptionInvalid: it says what to do instead.
+        OptionInvalid: the text names a remedy.
     """
     refuse_retry_topic(topic)
     _refuse_system_topic(topic, is_system=is_system_topic(topic) and not is_there)
@@ -77,11 +77,11 @@ def _refuse_system_topic(topic: str, *, is_system: bool = False) -> None:
 
 
 def require_topic(admin: Admin, topic: str) -> None:
-    """Refuse a target that takes no messages.
+    """Refuse a target that accepts no sends.
 
     Raises:
         NotThere: no broker has the topic.
-        OptionInvalid: no broker lets it be written.
+        OptionInvalid: no broker allows sends to it.
     """
     _refuse_system_topic(topic)
     if writable_queues(admin, topic):
@@ -97,7 +97,7 @@ def require_topic(admin: Admin, topic: str) -> None:
 
 
 def writable_queues(admin: Admin, topic: str) -> list[tuple[str, int]]:
-    """The queues that take messages, by broker name and number; none of a topic that is missing."""
+    """The writable queues, by broker name and queue id; empty for a missing topic."""
     try:
         route = admin.topic_route(topic)
     except RouteMissing:
@@ -111,7 +111,7 @@ def writable_queues(admin: Admin, topic: str) -> list[tuple[str, int]]:
 
 
 def offers_idempotence(admin: Admin) -> bool:
-    """Whether every master knows the sink's requests: Contrail's do, Apache's do not."""
+    """Whether every master knows the sink's requests: Contrail's brokers do, Apache's do not."""
     masters = {one.broker_name for one in admin.brokers() if one.is_master}
     return all(_knows_sinks(admin, name) for name in sorted(masters))
 
