@@ -1,7 +1,7 @@
 """A real cluster for tests: NameServers and brokers on free loopback ports, and a way to wait.
 
 The names are resolved on first use: pytest loads the plugin in this room for every run, also for
-those that never start a broker.
+runs that never start a broker.
 """
 
 from __future__ import annotations

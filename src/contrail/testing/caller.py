@@ -1,4 +1,4 @@
-"""``wire.caller`` for tests that block: ask a server something and look at its answer."""
+"""``wire.caller`` for tests that block: send a request to a server and return its answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contrail.wire.connection import Connection
 
 
 class BlockingCaller:
-    """Calls any address; keeps what servers ask it in ``requests``."""
+    """Calls any address; keeps the servers' own requests in ``requests``."""
 
     def __init__(self) -> None:
         self._thread = LoopThread("blocking-caller")

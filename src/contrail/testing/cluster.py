@@ -1,14 +1,15 @@
 """``LocalCluster``: NameServers and brokers in this process, or in children of it.
 
-In this process they share one event loop on a thread of its own, may be given a clock that the
-test moves, and do wrong on request. In children they are started by the command line, as an
-operator would, and can be killed for real. Everything listens on loopback, on free ports.
+In this process they share one event loop on a thread of its own, may be given a clock that the test
+moves, and fail on request. In children they are started by the command line, as an operator would,
+and can be killed for real. Everything listens on loopback, on free ports.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from contrail.broker.services.cluster_secret import SECRET_BYTES, write_cluster_secret
 from contrail.broker.settings import read_broker_settings
 from contrail.clock import (
     CLOCK_FILE_VARIABLE,
@@ -39,6 +41,8 @@ from contrail.testing.caller import BlockingCaller
 from contrail.testing.faulty_broker import FaultyBroker, Refusal
 from contrail.testing.loop import LoopThread
 from contrail.testing.moved_clock import MovedClock
+from contrail.testing.slaves import wait_for_slaves
+from contrail.testing.waiting import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -46,27 +50,27 @@ _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.02
 
-# Below the ports that the kernel gives to connections, so that a server that was killed finds its
-# port free again. A step leaves room for the fast port.
+# Below the ephemeral ports of the kernel, so that a killed server finds its port free again. A step
+# leaves room for the fast port and the HA port.
 _PORTS = range(12_000, 20_000)
 _SHARE_SIZE = 2_000
 _PORT_STEP = 4
 
-# Small files, and an answer before the disk has spoken: a test wants to be quick.
+# Small files, and answers before the flush: a test is to take little time.
 TEST_PROPERTIES: Mapping[str, str] = {
     "flushDiskType": "ASYNC_FLUSH",
     "mappedFileSizeCommitLog": str(16 << 20),
     "mappedFileSizeConsumeQueue": str(20 * 20_000),
     "maxHashSlotNum": "50000",
     "maxIndexNum": "200000",
-    # A busy machine must not turn a test's sends away.
+    # A busy machine must not have a test's sends refused.
     "brokerFastFailureEnable": "false",
-    # Clusters of many tests would fight for the one port.
+    # Clusters of many tests would collide on the one port.
     "metricsExporterType": "DISABLE",
 }
-# Names ``contrailFastPath`` of brokers whose test does not: whole suites run either way.
+# The ``contrailFastPath`` of brokers whose test names none: whole suites run either way.
 FAST_PATH_VARIABLE = "CONTRAIL_FAST_PATH"
-# Zeros that are written ahead are most of what a short life costs.
+# Zeros written ahead are most of the cost of a short-lived broker.
 _IN_PROCESS_PROPERTIES = {"contrailPrepareSegments": "false"}
 
 
@@ -96,6 +100,10 @@ class _Child:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def require_alive(self) -> None:
         if self._process is not None and self._process.poll() is not None:
@@ -167,15 +175,22 @@ class LocalNameServer:
 
 
 class LocalBroker:
-    """One broker of a cluster; its folder and ports stay the same over restarts."""
+    """One broker of a cluster; its folder and ports stay the same over restarts.
 
-    def __init__(self, cluster: LocalCluster, number: int) -> None:
+    A ``broker_id`` above 0 makes it a slave of the broker with the same number.
+    """
+
+    def __init__(self, cluster: LocalCluster, number: int, broker_id: int = 0) -> None:
         self._cluster = cluster
         self.name = f"broker-{chr(ord('a') + number)}" if number < 26 else f"broker-{number}"
-        self.folder = cluster.folder / self.name
+        self.broker_id = broker_id
+        self.folder = cluster.folder / (f"{self.name}-{broker_id}" if broker_id else self.name)
         self.port = free_port_pair()
         self.address = f"127.0.0.1:{self.port}"
+        # Beside those of the whole cluster; read at each start.
+        self.own_properties: dict[str, str] = {}
         self.app: FaultyBroker | None = None
+        self._is_cut_off = False
         self._child: _Child | None = None
 
     @property
@@ -188,13 +203,13 @@ class LocalBroker:
 
     @property
     def namesrv(self) -> str:
-        """What clients connect to: the NameServers of its cluster."""
+        """The NameServers of its cluster, for clients."""
         return self._cluster.namesrv
 
     def advance(
         self, *, ms: int = 0, seconds: float = 0, minutes: float = 0, hours: float = 0
     ) -> None:
-        """Move the clock of its cluster; see there."""
+        """Move the clock of its cluster; see ``LocalCluster.advance``."""
         self._cluster.advance(ms=ms, seconds=seconds, minutes=minutes, hours=hours)
 
     def properties(self) -> dict[str, str]:
@@ -208,7 +223,17 @@ class LocalBroker:
             "storePathRootDir": str(self.folder / "store"),
             "contrailFastPath": os.environ.get(FAST_PATH_VARIABLE, "on"),
             **self._cluster.properties,
+            **self._role_properties(),
+            **self.own_properties,
         }
+
+    def _role_properties(self) -> dict[str, str]:
+        if not self._cluster.slaves:
+            return {}
+        secret = {"contrailClusterSecretFile": str(self._cluster.secret_path)}
+        if not self.broker_id:
+            return secret
+        return {**secret, "brokerRole": "SLAVE", "brokerId": str(self.broker_id)}
 
     def start(self) -> None:
         """Start, and return once it is registered."""
@@ -217,7 +242,13 @@ class LocalBroker:
             self._start_child()
         else:
             settings = read_broker_settings(self.properties())
-            self.app = FaultyBroker(settings.broker, settings.store, clock=self._cluster.clock)
+            self.app = FaultyBroker(
+                settings.broker,
+                settings.store,
+                clock=self._cluster.clock,
+                replication=settings.replication,
+            )
+            self.app.is_cut_off = self._loses_master()
             self._cluster.run(self.app.start())
         self._cluster.wait_for_routes(self)
 
@@ -237,8 +268,20 @@ class LocalBroker:
             app, self.app = self.app, None
             self._cluster.run(app.stop())
 
+    def pause(self) -> None:
+        """Stop a child in the middle of everything: its connections stay, nothing is answered."""
+        os.kill(self._own_pid(), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused child go on."""
+        os.kill(self._own_pid(), signal.SIGCONT)
+
+    def _own_pid(self) -> int:
+        assert self._child is not None, "only a child can be paused: in_children=True"
+        return self._child.pid
+
     def kill(self) -> None:
-        """End it at once: nobody is told, nothing more is written; ``start`` recovers.
+        """Kill the broker: it does not unregister and writes nothing more; ``start`` recovers.
 
         A child is killed for real. In this process the broker loses its connections and its disk.
         NameServers drop it from the routes as soon as they see their connection to it close.
@@ -263,7 +306,7 @@ class LocalBroker:
         self._meddle(lambda app: app.refuse_sends(refusal))
 
     def delay_answers(self, ms: int) -> None:
-        """Do what is asked, and say so this much later; 0 ends it."""
+        """Carry out requests, and answer this much later; 0 ends it."""
         self._meddle(lambda app: app.delay_answers(ms))
 
     def lose_answers(self, count: int = 1) -> None:
@@ -274,8 +317,47 @@ class LocalBroker:
         """Drop all connections now; clients may come back."""
         self._meddle(lambda app: app.drop_connections())
 
+    def cut_off(self) -> None:
+        """Cut a slave off from its master, or a master from all of its slaves.
+
+        Both notice at once. Clients and NameServers still reach both. It lasts until ``rejoin``,
+        also over restarts of either side.
+        """
+        self._cut(True)
+
+    def rejoin(self) -> None:
+        """End ``cut_off``: slaves connect again."""
+        self._cut(False)
+
+    def _cut(self, is_cut_off: bool) -> None:
+        if self._cluster.in_children:
+            raise ContrailError(
+                f"{self.name} does not run in this process and cannot be cut off: `pause` stops it "
+                "with its connections open"
+            )
+        self._is_cut_off = is_cut_off
+        for slave in self._cluster.slaves:
+            if slave.name == self.name and slave.app is not None:
+                slave._follow_cuts()
+
+    def _follow_cuts(self) -> None:
+        loses_master = self._loses_master()
+        self._meddle(lambda app: app.cut_off(loses_master))
+
+    @property
+    def follows(self) -> bool:
+        """Whether it runs as a slave that is not cut off."""
+        is_running = self.app is not None or (self._child is not None and self._child.is_running)
+        return is_running and self.broker_id > 0 and not self._loses_master()
+
+    def _loses_master(self) -> bool:
+        masters = [one for one in self._cluster.brokers if one.name == self.name]
+        return any(one._is_cut_off for one in (self, *masters))
+
     def clear_faults(self) -> None:
-        """Be a broker as any other again."""
+        """End all faults."""
+        if self._is_cut_off:
+            self.rejoin()
         self._meddle(lambda app: app.clear_faults())
 
     def _meddle(self, act: Callable[[FaultyBroker], None]) -> None:
@@ -303,7 +385,9 @@ class LocalCluster:
         in_children: bool = False,
         clock: Clock | None = None,
         properties: Mapping[str, str] | None = None,
+        slaves: int = 0,
     ) -> None:
+        """``slaves`` is how many each broker has; ``brokers`` are the masters."""
         if in_children and not isinstance(clock, SharedClock | None):
             raise ContrailError("children can share only a clock in a file: give a SharedClock")
         self._temporary = tempfile.TemporaryDirectory() if folder is None else None
@@ -316,6 +400,12 @@ class LocalCluster:
         self._thread: LoopThread | None = None
         self.nameservers = [LocalNameServer(self, number) for number in range(nameservers)]
         self.brokers = [LocalBroker(self, number) for number in range(brokers)]
+        self.slaves = [
+            LocalBroker(self, number, broker_id)
+            for number in range(brokers)
+            for broker_id in range(1, slaves + 1)
+        ]
+        self.secret_path = self.folder / "cluster.secret"
         self.caller = BlockingCaller()
 
     @property
@@ -324,18 +414,22 @@ class LocalCluster:
         return ";".join(server.address for server in self.nameservers)
 
     def start(self) -> None:
-        """Start everything; returns once all brokers are registered."""
+        """Start all servers; returns once all brokers are registered."""
         if not self.in_children:
             self._thread = LoopThread("local-cluster")
         for server in self.nameservers:
             server.start()
-        for broker in self.brokers:
+        if self.slaves and not self.secret_path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_cluster_secret(self.secret_path, secrets.token_bytes(SECRET_BYTES))
+        for broker in [*self.brokers, *self.slaves]:
             broker.start()
 
     def stop(self) -> None:
-        """Stop everything; a folder that was not given is removed.
+        """Stop all servers; a folder that was not given is removed.
 
-        What fails keeps nothing else from being stopped; it is raised at the end.
+        A server that fails to stop keeps no other from being stopped; its error is raised at the
+        end.
         """
         errors: list[BaseException] = []
         for stop in self._stops():
@@ -349,8 +443,8 @@ class LocalCluster:
             raise BaseExceptionGroup("parts of the cluster could not be stopped", errors)
 
     def _stops(self) -> Iterator[Callable[[], None]]:
-        """What there is to stop, in order."""
-        yield from (broker.stop for broker in self.brokers)
+        """The servers to stop, in order."""
+        yield from (broker.stop for broker in [*self.slaves, *self.brokers])
         yield from (server.stop for server in self.nameservers)
         yield self.caller.close
         if self._thread is not None:
@@ -359,18 +453,28 @@ class LocalCluster:
             yield self._temporary.cleanup
 
     def _stop_after(self, error: BaseException) -> None:
-        """Stop because of an error, which matters more than what fails because of it."""
+        """Stop because of an error, which matters more than errors of the stop."""
         try:
             self.stop()
         except Exception as other:
             error.add_note(f"stopping the cluster failed too: {other!r}")
 
+    def wait_for_slaves(self, *, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until the running slaves have all that their masters have.
+
+        All of their masters must run; a slave that is cut off is not waited for.
+        """
+        for master in self.brokers:
+            slaves = [one for one in self.slaves if one.name == master.name and one.follows]
+            if slaves:
+                wait_for_slaves(self.caller, master, slaves, timeout_s)
+
     def advance(
         self, *, ms: int = 0, seconds: float = 0, minutes: float = 0, hours: float = 0
     ) -> None:
-        """Move the clock this cluster was given, and run what is due then.
+        """Move the clock this cluster was given, and run the jobs that are due then.
 
-        Children look at their clock by themselves, many times a second.
+        Children read their clock many times a second.
         """
         clock = self.clock
         assert isinstance(clock, ManualClock | SharedClock | MovedClock), (
@@ -381,7 +485,7 @@ class LocalCluster:
             self.run(self._run_due(clock.now_ms()))
 
     async def _run_due(self, now_ms: int) -> None:
-        for broker in self.brokers:
+        for broker in [*self.brokers, *self.slaves]:
             if broker.app is not None:
                 self._keep_registered(broker, now_ms)
                 broker.app.run_due(now_ms)
@@ -390,7 +494,7 @@ class LocalCluster:
                 server.app.schedule.run_due(now_ms)
 
     def _keep_registered(self, broker: LocalBroker, now_ms: int) -> None:
-        """A running broker has registered all along: a jump of the clock must not evict it."""
+        """Refresh registrations: a jump of the clock must not evict a running broker."""
         cluster = broker.properties().get("brokerClusterName", "DefaultCluster")
         for server in self.nameservers:
             if server.app is not None:
@@ -415,7 +519,7 @@ class LocalCluster:
             _pause()
 
     def wait_for_routes(self, broker: LocalBroker) -> None:
-        """Until every NameServer knows the broker."""
+        """Wait until every NameServer knows the broker."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         for server in self.nameservers:
             while broker.address.encode() not in self._cluster_info(server):
@@ -448,13 +552,13 @@ def _pause() -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment; not given again soon."""
+    """A port without a listener at this moment; not given again soon."""
     return _free_port(0)
 
 
 def free_port_pair() -> int:
-    """A port whose fast port, two below it, is free too."""
-    return _free_port(0, -2)
+    """A port whose fast port, two below it, and HA port, behind it, are free too."""
+    return _free_port(0, -2, 1)
 
 
 def _free_port(*shifts: int) -> int:
@@ -466,7 +570,7 @@ def _free_port(*shifts: int) -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Whether nobody listens there; connections that have just ended keep nobody from it."""
+    """Whether the port can be bound; connections that have just ended do not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -477,10 +581,10 @@ def _is_free(port: int) -> bool:
 
 
 def _share_of_ports() -> Iterator[int]:
-    """This process's share, from a random place on, round and round.
+    """This process's share of the ports, from a random one on, round and round.
 
-    Parallel workers of pytest are named gw0, gw1 and so on: each has a share of its own, so that
-    none picks a port that another has picked and not bound yet.
+    Parallel workers of pytest are named gw0, gw1 and so on: each has a share of its own, so that no
+    worker picks a port that another has picked and not bound yet.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = _PORTS[worker * _SHARE_SIZE % len(_PORTS)]

@@ -1,13 +1,14 @@
-"""A broker that does wrong on request: the real one, with a hand on what it is given and says.
+"""A broker that fails on request: the real one, with faults around its requests and answers.
 
-Everything here sits around the broker, in place of what the server calls: the broker that users
-run has no such thing, and pays nothing for it.
+All faults sit around the broker, in place of the gate that the server calls: the broker that users
+run has no such code, and pays nothing for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Any, cast
 from contrail.broker.app import Broker
 from contrail.broker.config import BrokerConfig
 from contrail.broker.intake import Intake
+from contrail.broker.replicas import SlaveSide
+from contrail.broker.replication_config import ReplicationConfig
 from contrail.clock import Clock
 from contrail.errors import CallFailed
 from contrail.kernels.frame_scan import Item
@@ -26,19 +29,21 @@ from contrail.protocol.frames import Frames, SendRequest
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.wire.caller import Caller
+from contrail.wire.cluster_port import Link, LinkUser, dial
 from contrail.wire.connection import Connection
 from contrail.wire.server import Arrived
 
 _SENDS = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
-# The kernel gives sends as tuples of this length, and nothing else.
+_CUT_OFF = "cut off by the test"
+# The kernel gives sends, and only sends, as tuples of this length.
 _SEND_LENGTH = len(SendRequest._fields)
 
 
 @dataclass(slots=True)
 class Refusal:
-    """How sends are turned away; ``count`` is how many still are, None means all."""
+    """How sends are refused; ``count`` is how many more are, None means all."""
 
     code: int
     remark: str
@@ -55,16 +60,26 @@ class Refusal:
 class FaultyBroker(Broker):
     """One broker of a test. All methods belong on the event loop's thread."""
 
-    def __init__(self, config: BrokerConfig, store_config: StoreConfig, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        clock: Clock,
+        replication: ReplicationConfig | None = None,
+    ) -> None:
         self._disk = CuttableDisk()
-        super().__init__(config, store_config, clock=clock, files=self._disk)
+        super().__init__(
+            config, store_config, clock=clock, files=self._disk, replication=replication
+        )
         self._refusal: Refusal | None = None
         self._lost_answer_count = 0
         self._to_drop: list[Connection] = []
         self.is_dead = False
+        self.is_cut_off = False
         self.answer_delay_s = 0.0
 
-    # What a test asks for.
+    # Faults on request.
 
     def refuse_sends(self, refusal: Refusal) -> None:
         self._refusal = refusal
@@ -83,15 +98,46 @@ class FaultyBroker(Broker):
             peer.abort("dropped_by_the_test")
 
     def clear_faults(self) -> None:
-        """Be a broker as any other again; what is on its way stays late."""
+        """End all faults; answers already delayed stay so."""
         self._refusal = None
         self._lost_answer_count = 0
         self.answer_delay_s = 0.0
 
-    async def die(self) -> None:
-        """End as if the process were killed: what was written stays, nothing more is written.
+    def cut_off(self, is_cut_off: bool) -> None:
+        """Whether a slave loses its master: the link of the log, and questions for tables."""
+        if is_cut_off == self.is_cut_off:
+            return
+        self.is_cut_off = is_cut_off
+        if isinstance(self.replicas, SlaveSide):
+            follower = self.replicas.ha
+            # Told and mended at once, not only with the next attempt to connect.
+            if is_cut_off:
+                follower._disconnect("cut_off_by_the_test")
+                follower._state.fault("unreachable", _CUT_OFF)
+            else:
+                follower._state.connect_at_ms = self._clock.elapsed_ms()
 
-        NameServers are told nothing: they see their connections close, as after a real kill.
+    def _wire_replicas(self) -> None:
+        super()._wire_replicas()
+        if isinstance(self.replicas, SlaveSide):
+            self.replicas.ha.dial = self._dial
+            self.replicas._tables._caller = _CuttableCaller(self, self._caller)
+
+    async def _dial(
+        self, user: LinkUser, address: str, *, tls: ssl.SSLContext | None = None
+    ) -> Link:
+        self.require_way_to(address)
+        return await dial(user, address, tls=tls)
+
+    def require_way_to(self, address: str) -> None:
+        if self.is_cut_off:
+            raise CallFailed(f"{address} cannot be reached: {_CUT_OFF}")
+
+    async def die(self) -> None:
+        """End as if the process were killed: written bytes stay, no more are written.
+
+        The broker does not unregister: NameServers see their connections close, as after a real
+        kill.
         """
         self.is_dead = True
         self._disk.cut()
@@ -100,7 +146,7 @@ class FaultyBroker(Broker):
         await self._caller.close()
         await self.stop()
 
-    # What the gate asks before it does what it is told.
+    # Checks of the gate before it serves a request.
 
     def _make_intake(self) -> Intake:
         parts = (self.router, self.kinds, self._deriving, self._acknowledgements)
@@ -137,7 +183,7 @@ class FaultyBroker(Broker):
 
 
 class _FaultyIntake(Intake):
-    """The gate of such a broker."""
+    """The gate of a faulty broker."""
 
     def __init__(self, broker: FaultyBroker, *parts: Any) -> None:
         super().__init__(*parts)
@@ -150,9 +196,11 @@ class _FaultyIntake(Intake):
     def take_runs(self, arrived: list[Arrived], at: int) -> int:
         return at if self._broker.meddles else super().take_runs(arrived, at)
 
-    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+    def take_before_tick(self, peer: Connection, frames: Frames) -> Frames:
         broker = self._broker
-        return frames if broker.is_dead or broker.meddles else super().take_at_once(peer, frames)
+        return (
+            frames if broker.is_dead or broker.meddles else super().take_before_tick(peer, frames)
+        )
 
     def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
         broker = self._broker
@@ -178,7 +226,7 @@ class _FaultyIntake(Intake):
 
 
 def _send_of(frame: Frame | Item) -> tuple[int, int] | None:
-    """A send's number and flag; None for anything else."""
+    """A send's number and flag; None for any other request."""
     if isinstance(frame, Request):
         return (frame.opaque, frame.flag) if frame.code in _SENDS else None
     if len(frame) == _SEND_LENGTH:
@@ -188,14 +236,27 @@ def _send_of(frame: Frame | Item) -> tuple[int, int] | None:
 
 
 class _NobodyCalls(Caller):
-    """What a dead broker calls NameServers with."""
+    """A dead broker's caller of NameServers."""
 
     async def connection_to(self, address: str) -> Connection:
         raise CallFailed(f"{address} is not called: this broker was killed by the test")
 
 
+class _CuttableCaller(Caller):
+    """A slave's caller for questions to its master; none passes while it is cut off."""
+
+    def __init__(self, broker: FaultyBroker, caller: Caller) -> None:
+        super().__init__()
+        self._broker = broker
+        self._caller = caller
+
+    async def connection_to(self, address: str) -> Connection:
+        self._broker.require_way_to(address)
+        return await self._caller.connection_to(address)
+
+
 class _LateTransport:
-    """Writes what it is given in order, each part after the delay of its time."""
+    """Writes answers in order, each after the delay that held when it was made."""
 
     def __init__(self, transport: asyncio.Transport, delay_s: Callable[[], float]) -> None:
         self._transport = transport
@@ -207,7 +268,7 @@ class _LateTransport:
         return getattr(self._transport, name)
 
     def write(self, data: bytes | memoryview) -> None:
-        # A copy: what it is a view of may be gone by then.
+        # A copy: the viewed buffer may be reused by then.
         copy = bytes(data)
         self._later(lambda: self._transport.write(copy))
 
@@ -232,7 +293,7 @@ class _LateTransport:
 
 
 class CuttableDisk(FileSystem):
-    """The file system until it is cut off: then what is written is gone, as after a kill."""
+    """The file system until it is cut off: later writes are dropped, as after a kill."""
 
     def __init__(self) -> None:
         self._is_cut = False

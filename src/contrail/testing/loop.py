@@ -23,7 +23,7 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
-        """Run a coroutine to its end and return what it returns."""
+        """Run a coroutine to its end and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout_s)
 
     def close(self) -> None:

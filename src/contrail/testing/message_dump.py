@@ -1,4 +1,4 @@
-"""What a cluster holds, as text for the report of a failed test; bounded in size and time."""
+"""A cluster's topics, messages and groups as text for a failed test; bounded in size and time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _topics(admin: Admin) -> Iterator[str]:
 
 
 def _topic(admin: Admin, topic: str) -> Iterator[str]:
-    """Nothing for a topic without messages."""
+    """No lines for a topic without messages."""
     try:
         for queue in admin.queues(topic):
             yield from _queue(admin, queue)

@@ -6,10 +6,10 @@ from contrail.clock import SystemClock
 
 
 class MovedClock:
-    """Runs like the machine's clock, ahead of it by what it was moved.
+    """Runs like the machine's clock, ahead of it by the sum of its moves.
 
-    Clients keep the machine's time. With a clock that runs along, what they compute from theirs,
-    such as when to deliver a message, stays right until the first move.
+    Clients keep the machine's time. Since this clock runs along, times that clients compute from
+    theirs, such as a delivery time, stay right until the first move.
     """
 
     def __init__(self) -> None:

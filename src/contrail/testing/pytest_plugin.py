@@ -1,7 +1,7 @@
 """The pytest plugin: a real broker, or a whole cluster, for one test.
 
-pytest loads this file in every run of an environment that has Contrail installed. Until a test
-asks for a fixture, it brings nothing of Contrail along.
+pytest loads this file in every run of an environment that has Contrail installed. Until a test asks
+for a fixture, it imports nothing of Contrail.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _MARKER = "contrail"
 _MARKER_HELP = (
-    "contrail(brokers=1, nameservers=1, in_children=False, properties={...}): "
-    "what the cluster of a test is made of"
+    "contrail(brokers=1, slaves=0, nameservers=1, in_children=False, properties={...}): "
+    "the servers of a test's cluster"
 )
 # A connected client is alive, however far a test moves the clock between two of its heartbeats.
 _PLUGIN_PROPERTIES = {"channelExpiredTimeout": str((1 << 31) - 1)}
@@ -34,24 +34,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def contrail_cluster_factory(request: pytest.FixtureRequest) -> Iterator[ClusterFactory]:
-    """Starts clusters, each with what it is called with; all end with the test."""
+    """Starts clusters with the arguments of each call; all end with the test."""
     running = request.node.stash.setdefault(_clusters_of_test, [])
     with ExitStack() as ending:
 
         def start(
             *,
             brokers: int = 1,
+            slaves: int = 0,
             nameservers: int = 1,
             in_children: bool = False,
             properties: Mapping[str, str] | None = None,
         ) -> LocalCluster:
-            made = _make(brokers, nameservers, in_children, dict(properties or {}))
+            made = _make(brokers, slaves, nameservers, in_children, dict(properties or {}))
             cluster = ending.enter_context(made)
             running.append(cluster)
             return cluster
 
         yield start
-        # What has been stopped cannot be looked at any more.
+        # A stopped cluster cannot be dumped any more.
         running.clear()
 
 
@@ -59,13 +60,13 @@ def contrail_cluster_factory(request: pytest.FixtureRequest) -> Iterator[Cluster
 def contrail_cluster(
     request: pytest.FixtureRequest, contrail_cluster_factory: ClusterFactory
 ) -> LocalCluster:
-    """A cluster of its own for this test; ``@pytest.mark.contrail`` says of what."""
+    """A cluster of its own for this test; ``@pytest.mark.contrail`` gives its arguments."""
     return contrail_cluster_factory(**_marked(request.node))
 
 
 @pytest.fixture
 def contrail_broker(contrail_cluster: LocalCluster) -> LocalBroker:
-    """The first broker of this test's cluster, which has no other unless a marker says so."""
+    """The first broker of this test's cluster, its only one unless a marker says otherwise."""
     return contrail_cluster.brokers[0]
 
 
@@ -73,7 +74,7 @@ def contrail_broker(contrail_cluster: LocalCluster) -> LocalBroker:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test says what its clusters hold."""
+    """Add a dump of its clusters to the report of a failed test."""
     report = yield
     if report.failed and report.when != "teardown":
         for cluster in item.stash.get(_clusters_of_test, []):
@@ -82,13 +83,14 @@ def pytest_runtest_makereport(
 
 
 def _make(
-    brokers: int, nameservers: int, in_children: bool, properties: dict[str, str]
+    brokers: int, slaves: int, nameservers: int, in_children: bool, properties: dict[str, str]
 ) -> LocalCluster:
     from contrail.testing.cluster import LocalCluster
     from contrail.testing.moved_clock import MovedClock
 
     return LocalCluster(
         brokers=brokers,
+        slaves=slaves,
         nameservers=nameservers,
         in_children=in_children,
         clock=None if in_children else MovedClock(),
@@ -97,7 +99,7 @@ def _make(
 
 
 def _marked(node: pytest.Item) -> dict[str, object]:
-    """What the markers say together; the nearer is the stronger."""
+    """The arguments of all markers; the nearer marker is the stronger."""
     options: dict[str, object] = {}
     for marker in reversed(list(node.iter_markers(_MARKER))):
         if marker.args:
@@ -112,5 +114,5 @@ def _dumped(cluster: LocalCluster) -> str:
     try:
         return dump(cluster)
     except Exception as error:
-        # Why the test failed matters more than why this did.
+        # The test's failure matters more than a failure of the dump.
         return f"it cannot be told: {error!r}"

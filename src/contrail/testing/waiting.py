@@ -1,4 +1,4 @@
-"""Wait in a test until something holds, with a deadline that only a broken program needs."""
+"""Wait in a test until a condition holds, with a deadline that only a broken program reaches."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def eventually(
 ) -> T:
     """Call ``check`` until its result is true, and return that result.
 
-    ``what`` names what was waited for; a function is called when it did not come, and may tell how
-    things stand by then. An exception of ``check`` ends the wait.
+    ``what`` names the awaited condition; a function is called after the deadline, and may describe
+    the state by then. An exception of ``check`` ends the wait.
 
     Raises:
         AssertionError: ``check`` was not true within ``timeout_s``.

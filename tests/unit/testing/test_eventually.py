@@ -40,7 +40,7 @@ def test_a_coroutine_function_is_awaited() -> None:
 
 @pytest.mark.proves("house.tests.eventually")
 @WAYS
-def test_what_does_not_come_is_named(wait: Any) -> None:
+def test_a_condition_that_does_not_come_is_named(wait: Any) -> None:
     with pytest.raises(AssertionError, match=r"^not within 0 s: the route$"):
         wait(lambda: False, "the route", timeout_s=0, pause_s=0)
 
