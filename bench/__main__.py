@@ -39,18 +39,23 @@ SUITES = {
         "bench.startup",
         "until the command line, contrail dev, a test's broker can be used",
     ),
+    "replication": (
+        "bench.replication",
+        "what slaves cost a master, and what they cost themselves",
+    ),
     "peers": ("bench.peers", "beside Apache RocketMQ, Redis, NATS, RabbitMQ and Kafka"),
 }
-# What takes too long for five minutes in all; a full run has it, and so has who names it.
+# Groups that take too long for five minutes in all; a full run and `--only` have them.
 NOT_IN_QUICK = {
     "timers": ("levels", "million"),
     "client": ("proxy",),
     "spark": ("sink", "micro-batch"),
+    "replication": ("java",),
 }
 
 
 class Suite(Protocol):
-    """What a suite's module offers: its row groups, each measured on its own.
+    """The module of a suite: its row groups, each measured on its own.
 
     One that has ``draw`` as well, a ``bench.report.Draw``, is published with pictures; one that has
     ``CAUSES``, by the names of its rows, says why targets were missed.
@@ -61,9 +66,9 @@ class Suite(Protocol):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what was asked for. 1 when a full run missed a target, 2 when it could not run."""
+    """Run the named suites. 1 when a full run missed a target, 2 when it could not run."""
     options = _options(arguments)
-    # Servers that were started are stopped on the way out, also when this is told to end.
+    # Started servers are stopped on the way out, also after SIGTERM.
     signal.signal(signal.SIGTERM, _end)
     if options.suite is None and options.size != "quick":
         _list_suites()
@@ -127,7 +132,7 @@ def _causes_of(suite: Suite) -> dict[str, str]:
 
 
 def _groups_of(name: str, suite: Suite, size: str) -> list[str]:
-    """What is measured unless somebody asks for something else; what is not is said."""
+    """The suites of a run without names; suites that cannot run are printed."""
     left_out = NOT_IN_QUICK.get(name, ()) if size == "quick" else ()
     for group in left_out:
         print(f"  {group} is left out of a quick run", file=sys.stderr)
@@ -135,7 +140,7 @@ def _groups_of(name: str, suite: Suite, size: str) -> list[str]:
 
 
 def _command(name: str, size: str) -> str:
-    """What repeats the run."""
+    """The command that repeats the run."""
     if size != "full":
         return f"python -m bench {name} --size {size}"
     return f"make bench SUITE={name}{' FULL=1' if os.environ.get('FULL') == '1' else ''}"
@@ -150,7 +155,7 @@ def _measured(suite: Suite, *, size: str, parent: Path, wanted: list[str]) -> li
         if group in wanted:
             rows += _measured_group(suite, group, size=size, parent=parent)
     if not rows:
-        raise BenchError("nothing was measured: what was asked for has no rows in this run")
+        raise BenchError("nothing was measured: the named suites have no rows in this run")
     return rows
 
 

@@ -44,7 +44,7 @@ _STOP_TIMEOUT_S = 60
 
 
 # Old bytes are also read by the scrubber, on the event loop and all the time. Without it the tail
-# alone is quicker, and what a drain does to it shows all the more.
+# alone takes less time, and the effect of a drain shows all the more.
 _SIDES: dict[str, dict[str, str]] = {
     "": {},
     ", no scrubbing": {"contrailScrubBytesPerSecond": "0"},
@@ -99,7 +99,7 @@ class _Place:
             "listenPort": str(free_broker_port()),
             "storePathRootDir": str(self.store),
             "flushDiskType": "ASYNC_FLUSH",
-            # What is measured is lateness: nobody is to be turned away for it.
+            # The suite measures lateness: no send may be refused for it.
             "brokerFastFailureEnable": "false",
         }
 
@@ -139,7 +139,7 @@ def _tail(server: Server, sizes: Sizes) -> Figures:
 
 @contextmanager
 def _draining(server: Server, group: str) -> Iterator[Figures]:
-    """Drain meanwhile; afterwards the figures stand in what was yielded."""
+    """Drain meanwhile; afterwards the yielded object has the figures."""
     figures: Figures = {}
     call = [sys.executable, "-c", "from bench.harness import _child_main; _child_main()"]
     arguments = json.dumps({"port": server.port, "group": group})

@@ -1,4 +1,4 @@
-"""The processes of the backlog suite: who fills the store, who reads its end, who drains it."""
+"""The processes of the backlog suite: one fills the store, one reads its end, one drains it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def fill(properties: dict[str, str], message_count: int) -> Figures:
 def drop_from_memory(folder: Path) -> float:
     """Have the system forget the store's files; returns the share of the log that it did forget.
 
-    What the broker itself has mapped and touched stays: it has just started and read the end.
+    Pages that the broker has mapped and touched stay: it has just started and read the end.
     """
     files, absent, looked = FileSystem(), 0, 0
     for path in sorted(folder.rglob("*")):
@@ -106,7 +106,7 @@ class Link:
         return self._opaque
 
     def answers(self) -> Iterator[ReceivedResponse]:
-        """Those that have arrived; waits for bytes when there are none."""
+        """The answers that have arrived; waits for bytes when there are none."""
         data = self.socket.recv(1 << 20)
         if not data:
             raise BenchError("the broker closed a connection")
@@ -173,7 +173,7 @@ class Tail:
         self._queue_offset = int(place.fields["offset"])
 
     def run(self, seconds: float) -> None:
-        """Send and receive for so long."""
+        """Send and receive for this long."""
         self._pull()
         poll = select.poll()
         poll.register(self._producer.socket, select.POLLIN)
@@ -183,7 +183,7 @@ class Tail:
         while (now_ns := time.perf_counter_ns()) < end_ns:
             if now_ns >= due_ns:
                 self._send()
-                # Who comes late does not hurry: the rate is a most.
+                # A late send is not made up for: the rate is a maximum.
                 due_ns = max(due_ns + self._step_ns, now_ns)
             wait_ms = max(due_ns - time.perf_counter_ns(), 0) / 1e6
             for fd, _ in poll.poll(wait_ms):
@@ -233,20 +233,20 @@ def tail(port: int, rate: int, seconds: float, settle_s: float = 0.5) -> Figures
         raise BenchError("the consumer at the end of the queue saw nothing")
     return {
         "count": len(delivered),
-        "p50_us": _quantile(delivered, 0.5),
-        "p99_us": _quantile(delivered, 0.99),
+        "p50_us": quantile(delivered, 0.5),
+        "p99_us": quantile(delivered, 0.99),
         "max_us": delivered[-1],
-        "answer_p99_us": _quantile(acknowledged, 0.99),
+        "answer_p99_us": quantile(acknowledged, 0.99),
         "answer_max_us": acknowledged[-1],
     }
 
 
-def _quantile(ordered: list[float], share: float) -> float:
+def quantile(ordered: list[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
 def drain(port: int, group: str) -> Figures:
-    """Read the backlog from its beginning as fast as answers come, until told to end.
+    """Read the backlog from its beginning as fast as answers come, until the caller ends it.
 
     One connection, one pull of every queue in flight, as clients do it. It gives way to every
     other process: it stands for consumers on other machines.
@@ -282,7 +282,7 @@ class _Drain:
         self.link.socket.sendall(self._frames[queue_id].replace(b"1000000000", place))
 
     def take(self) -> None:
-        """Take what has arrived, and ask on."""
+        """Handle the answers that have arrived, and send the next pulls."""
         data = self.link.socket.recv(1 << 20)
         if not data:
             raise BenchError("the broker closed the draining connection")

@@ -299,7 +299,7 @@ _GROUPS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
 
 @contextmanager
 def _our_cluster(folder: Path) -> Iterator[tuple[str, str]]:
-    """A NameServer and a broker of ours in children; their addresses."""
+    """A NameServer and a broker of Contrail in children; their addresses."""
     from contrail.testing.cluster import LocalCluster
 
     cluster = LocalCluster(folder=folder, in_children=True, properties=_BROKER_PROPERTIES)

@@ -1,4 +1,4 @@
-"""Parts of the client suite: our client's own work, each part in a process of its own.
+"""Parts of the client suite: the work of Contrail's client, each part in its own process.
 
 ``pulled_barely`` is what consuming is held against: a blocking socket, one pull after the other,
 each record decoded, and nothing else. ``sent_barely`` shows what no client can be faster than.
@@ -34,7 +34,7 @@ def body() -> bytes:
     return b"b" * BODY_BYTES
 
 
-# What is prepared.
+# Preparations.
 
 
 def topic_made(*, namesrv: str, topic: str, backlog: int = 0) -> Figures:
@@ -59,7 +59,7 @@ async def _make_topic(namesrv: str, topic: str, backlog: int) -> Figures:
 
 
 def group_made(*, namesrv: str, group: str) -> Figures:
-    """Make a group: Apache's proxy refuses one that its broker does not know."""
+    """Create a group: Apache's proxy refuses a group that its broker does not know."""
     return _run(_make_group(namesrv, group))
 
 
@@ -71,7 +71,7 @@ async def _make_group(namesrv: str, group: str) -> Figures:
     return {"record_count": 0}
 
 
-# What is measured.
+# Measurements.
 
 
 def sent_in_turn(*, namesrv: str, topic: str, warm_up_count: int, count: int) -> Figures:
@@ -115,7 +115,7 @@ async def _send_concurrently(
 
 
 def sent_barely(*, broker: str, warm_up_count: int, count: int) -> Figures:
-    """A ready frame over a blocking socket, again and again: what the broker's answers take."""
+    """A ready frame over a blocking socket, again and again: the time of the broker's answers."""
     from bench.wire_frames import send_frame
 
     frame = send_frame(BODY_BYTES)

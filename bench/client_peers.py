@@ -1,4 +1,4 @@
-"""Other clients, and Apache's broker with its proxy: fetched once, each in a process of its own.
+"""Other clients, and Apache's broker with its proxy: fetched once, each in its own process.
 
 A peer that cannot be had is ``Absent``, with the reason.
 """
@@ -46,7 +46,7 @@ class Absent(Exception):
 
 
 def absent_peers() -> dict[str, str]:
-    """Which peers are not measured, and why."""
+    """The peers that are not measured, and why."""
     needed: dict[str, Callable[[], object]] = {
         "cpp": cpp_python,
         "java": java_client,
@@ -79,7 +79,7 @@ def cpp_python() -> Path:
 
 @cache
 def grpc_python() -> Path:
-    """The interpreter of an environment that has the gRPC client and what it needs."""
+    """The interpreter of an environment with the gRPC client and its dependencies."""
     made_of = [GRPC_VERSION.encode(), sys.version.encode(), sys.executable.encode()]
     return _had(lambda: built_once("grpc", made_of, _install_grpc)) / "bin" / "python"
 
@@ -105,7 +105,7 @@ def proxy_peer() -> JavaPeer:
 
 
 def _had(get: Callable[[], T]) -> T:
-    """What the tests' own functions fetch, without the words they have for pytest."""
+    """The result of a fetching function of the tests, without its words for pytest."""
     try:
         return get()
     except (pytest.skip.Exception, PeerFailed) as reason:
@@ -177,7 +177,7 @@ def _in_grpc_program(home: Path, command: str, **arguments: object) -> Figures:
 
 
 def _in_program(command: list[str], home: Path) -> Figures:
-    """Run a client where it finds nothing of ours and may write what it likes."""
+    """Run a client in a folder where it cannot import Contrail and may write files."""
     home.mkdir(parents=True, exist_ok=True)
     try:
         with pinned("load"):

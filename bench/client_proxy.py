@@ -16,9 +16,9 @@ from bench.harness import BenchError
 from bench.wire_parts import pinned, tail
 from tests.interop.differential.raw import RawConnection
 from tests.interop.peers import own_environment
-from tests.interop.private_network import PrivateNetwork
+from tests.interop.private_network import Node, PrivateNetwork
 
-# Nobody else is in that network.
+# No other process is in that network.
 _NAMESRV_PORT = 9876
 _BROKER_PORT = 10911
 _GRPC_PORT = 8081
@@ -63,16 +63,17 @@ class ApacheEnds:
 @contextmanager
 def apache_with_proxy(folder: Path) -> Iterator[ApacheEnds]:
     """Started, and ended with all it wrote elsewhere than in ``folder``."""
-    network = PrivateNetwork()
+    network = PrivateNetwork("apache")
     network.open()
+    node = network["apache"]
     try:
         ends = ApacheEnds(
-            namesrv=f"{network.address}:{_NAMESRV_PORT}",
-            broker=f"{network.address}:{_BROKER_PORT}",
-            proxy=f"{network.address}:{_GRPC_PORT}",
+            namesrv=f"{node.address}:{_NAMESRV_PORT}",
+            broker=f"{node.address}:{_BROKER_PORT}",
+            proxy=f"{node.address}:{_GRPC_PORT}",
         )
-        _write_settings(folder, network.address, ends)
-        with _running_namesrv(network, folder, ends), _running_proxy(network, folder, ends):
+        _write_settings(folder, node.address, ends)
+        with _running_namesrv(node, folder, ends), _running_proxy(node, folder, ends):
             yield ends
     finally:
         network.close()
@@ -107,19 +108,19 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _running_namesrv(network: PrivateNetwork, folder: Path, ends: ApacheEnds) -> Iterator[None]:
+def _running_namesrv(node: Node, folder: Path, ends: ApacheEnds) -> Iterator[None]:
     main, arguments = "namesrv.NamesrvStartup", ["-c", str(folder / "conf" / "namesrv.conf")]
-    with _running(network, main, arguments, folder, _NAMESRV_HEAP) as wait_until:
+    with _running(node, main, arguments, folder, _NAMESRV_HEAP) as wait_until:
         wait_until(lambda: b"clusterAddrTable" in _cluster_info(ends.namesrv))
         yield
 
 
 @contextmanager
-def _running_proxy(network: PrivateNetwork, folder: Path, ends: ApacheEnds) -> Iterator[None]:
+def _running_proxy(node: Node, folder: Path, ends: ApacheEnds) -> Iterator[None]:
     conf = folder / "conf"
     arguments = ["-pm", "local", "-n", ends.namesrv]
     arguments += ["-bc", str(conf / "broker.conf"), "-pc", str(conf / "rmq-proxy.json")]
-    with _running(network, "proxy.ProxyStartup", arguments, folder, _BROKER_HEAP) as wait_until:
+    with _running(node, "proxy.ProxyStartup", arguments, folder, _BROKER_HEAP) as wait_until:
         wait_until(lambda: _BROKER_NAME.encode() in _cluster_info(ends.namesrv))
         wait_until(lambda: _listens(ends.proxy))
         yield
@@ -127,15 +128,15 @@ def _running_proxy(network: PrivateNetwork, folder: Path, ends: ApacheEnds) -> I
 
 @contextmanager
 def _running(
-    network: PrivateNetwork, main: str, arguments: list[str], folder: Path, heap: str
+    node: Node, main: str, arguments: list[str], folder: Path, heap: str
 ) -> Iterator[Callable[[Callable[[], bool]], None]]:
-    """One of Apache's start-up classes; hands out how to wait for it."""
+    """Run one of Apache's start-up classes; returns the function that waits for it."""
     command = java_command(proxy_peer(), f"org.apache.rocketmq.{main}", arguments, folder, heap)
     environment = own_environment(folder) | {"ROCKETMQ_HOME": str(folder)}
     log = folder / f"{main}.log"
     with log.open("wb") as output, pinned("server"):
         process = subprocess.Popen(
-            network.command(command), cwd=folder, env=environment, stdout=output, stderr=output
+            node.command(command), cwd=folder, env=environment, stdout=output, stderr=output
         )
 
     def wait_until(ready: Callable[[], bool]) -> None:

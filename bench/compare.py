@@ -46,7 +46,7 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case in both trees; None for what was not measured."""
+    """One case in both trees; None for figures that were not measured."""
 
     name: str
     rounds: Rounds | None
@@ -182,14 +182,19 @@ def _dirty(tree: Tree) -> str:
 
 
 def _publish(trees: tuple[Tree, Tree], text: str, options: argparse.Namespace) -> None:
-    """An A/A run shows what the measure itself spreads; any other one what a change cost."""
-    size = options.size if not (options.only or options.no_rounds) else "partial"
-    require_publishable(size, {})
+    """An A/A run shows the spread of the measure itself; other runs the cost of a change."""
     base, head = trees
-    name = "compare-itself" if base.commit == head.commit else "compare"
+    is_itself = base.commit == head.commit
+    # A tree beside itself must agree by instructions, which rounds of CPU time do not change.
+    is_partial = options.only or (options.no_rounds and not is_itself)
+    require_publishable("partial" if is_partial else options.size, {})
+    name = "compare-itself" if is_itself else "compare"
     path = PUBLISHED / f"{name}.md"
     title = "A tree beside itself" if name == "compare-itself" else "A tree beside the one before"
-    path.write_text(f"# {title}\n\n`make bench-compare BASE={options.base}`: {text}", "utf-8")
+    command = f"make bench-compare BASE={options.base}"
+    if options.no_rounds:
+        command += " ARGS=--no-rounds"
+    path.write_text(f"# {title}\n\n`{command}`: {text}", "utf-8")
     print(f"published {path.relative_to(REPOSITORY)}", file=sys.stderr)
 
 

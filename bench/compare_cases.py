@@ -50,7 +50,7 @@ class Case:
     # How many messages one answer stands for.
     records: int = 1
     flush: Flush = "ASYNC_FLUSH"
-    # Frames that are sent once, so many times each, before anything is measured.
+    # Frames that are sent before the measured ones, this many times each.
     before: Sequence[tuple[bytes, int]] = ()
     # Whether work that the broker does later is part of the price.
     counts_afterwards: bool = False
@@ -58,7 +58,7 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Sends, pulls, and the kinds that take ways of their own."""
+    """Sends, pulls, and the kinds that take other ways."""
     backlog = [(send_frame(), PULL_MESSAGES)]
     tagged = [
         (send_frame(properties="level\x011\x02"), 1),

@@ -3,8 +3,8 @@
 ``python -m bench.compare_feed FOLDER MARKS_LIBRARY CHUNKS`` runs under
 ``valgrind --tool=callgrind`` with the source of one tree first on the path. Clients and broker
 share one event loop and one standing clock, and each chunk is answered before the next one is
-sent, so that neither time nor a neighbour decides how requests are grouped. Prints the cases as
-JSON.
+sent, so that neither time nor a neighbour decides how requests are grouped. The loop's timers go by
+chunks. Prints the cases as JSON.
 """
 
 from __future__ import annotations
@@ -26,19 +26,25 @@ from bench.compare_cases import (
     cases,
     put_number,
 )
+from bench.steady_loop import SteadyLoop
 from bench.wire_frames import BROKER_NAME, NUMBER
 from contrail.broker.app import Broker
 from contrail.broker.settings import read_broker_settings
 from contrail.clock import ManualClock
-from contrail.runtime.event_loop import choose_event_loop, set_collector_for_serving
+from contrail.runtime.event_loop import set_collector_for_serving
 from contrail.runtime.schedule import Schedule
 from contrail.wire.limits import Limits
 
 _WARM_CHUNKS = 120
+# How long a chunk takes by the loop's timers: as long as one of 64 sends takes a busy broker.
+_CHUNK_S = 0.001
+_PUT_OFF_STEPS = 2
+# Until every connection is accepted and read.
+_ACCEPT_TURNS = 100
 # Rows are derived a little later than records are stored: as many are counted as were sent.
-_SETTLE_S = 0.5
-# Reads may come one by one where every turn of the loop takes long.
-_HOLD_S = 0.05
+_SETTLE_S = 0.02
+# A read, a tick, and the write that follows it.
+_TURNS = 4
 _FIRST_NUMBER = 100_000_000
 # A chunk fits into a socket's buffer, so that the broker finds it whole.
 _CHUNK_BYTES_MAX = 48 << 10
@@ -52,7 +58,7 @@ _NEXT_OFFSET = re.compile(rb'"nextBeginOffset":"([0-9]+)"')
 
 
 class Client:
-    """One connection; sends what it is given and reads so many answers."""
+    """One connection; sends the given bytes and reads a number of answers."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -66,7 +72,7 @@ class Client:
         assert sent == len(data), f"{sent} of {len(data)} bytes fit into the socket"
 
     async def answers(self, count: int) -> bytes:
-        """So many whole answers, as they came."""
+        """``count`` whole answers, as they came."""
         data, end = b"", 0
         while count:
             data += await self._loop.sock_recv(self._socket, _READ_BYTES)
@@ -96,7 +102,8 @@ class Feed:
         count = case.connections * (2 if case.protocol == "wake" else 1)
         self._clients = [Client(port) for _ in range(count)]
         self._depth = max(1, min(case.depth, _CHUNK_BYTES_MAX // len(case.frame)))
-        self._offsets = [0] * case.connections
+        # Each queue has one message already: the first pull waits for the second.
+        self._offsets = [1] * case.connections
         frames = [self._frames(number) for _ in range(chunk_count) for number in range(count)]
         self._frames_left = iter(frames)
 
@@ -125,14 +132,19 @@ class Feed:
             pull = put_number(next(self._frames_left), OFFSET_NUMBER, self._offsets[index])
             self._clients[index].send(pull)
         # The broker holds every pull before anything is sent.
-        await asyncio.sleep(_HOLD_S)
+        await _turns()
         for index in range(half):
             self._clients[half + index].send(next(self._frames_left))
+        # Deriving may be put off for a millisecond: it is not done for each send when many come.
+        for _ in range(_PUT_OFF_STEPS):
+            await _turns()
+            _loop().set_forward(_CHUNK_S)
         for index in range(half):
             await self._clients[half + index].answers(1)
             answer = await self._clients[index].answers(1)
-            if found := _NEXT_OFFSET.search(answer):
-                self._offsets[index] = int(found[1])
+            found = _NEXT_OFFSET.search(answer)
+            assert found is not None and int(found[1]) == self._offsets[index] + 1, answer[:600]
+            self._offsets[index] += 1
 
     def _frames(self, client_number: int) -> bytes:
         case = self._case
@@ -147,7 +159,7 @@ class Feed:
         return frame.replace(NUMBER, b"%d" % self._number)
 
     def _ends_of(self, answers: bytes) -> bytes:
-        """The ends of half messages, whose answers tell where each lies."""
+        """The ends of half messages, whose answers give their physical offsets."""
         frames = []
         places = zip(re.findall(_OFFSET, answers), re.findall(_PLACE, answers), strict=True)
         for queue_offset, place in places:
@@ -161,8 +173,22 @@ class Feed:
             client.close()
 
 
+def _loop() -> SteadyLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SteadyLoop)
+    return loop
+
+
+async def _turns() -> None:
+    """Let the broker do what it can without waiting."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+
+
 async def _fed(case: Case, folder: Path, marks: ctypes.CDLL | None, chunk_count: int) -> int:
-    """Run one case on a broker of its own; returns how many messages were counted, if marked."""
+    """Run one case on its own broker; returns how many messages were counted, if marked."""
+    loop = _loop()
+    loop.hold()
     settings = read_broker_settings(
         {
             "brokerName": BROKER_NAME,
@@ -187,20 +213,27 @@ async def _fed(case: Case, folder: Path, marks: ctypes.CDLL | None, chunk_count:
                 await before.answers(1)
             before.close()
         feed = Feed(case, broker.port, _WARM_CHUNKS + chunk_count)
-        for _ in range(_WARM_CHUNKS):
-            await feed.chunk()
-        await asyncio.sleep(_SETTLE_S)
+        for _ in range(_ACCEPT_TURNS):
+            await _turns()
+        await _feed_chunks(feed, loop, _WARM_CHUNKS)
         if marks is not None:
             marks.marks_begin()
-        for _ in range(chunk_count):
-            await feed.chunk()
-        await asyncio.sleep(_SETTLE_S)
+        await _feed_chunks(feed, loop, chunk_count)
         if marks is not None:
             marks.marks_end(case.name.encode())
         feed.close()
         return feed.records_per_chunk * chunk_count
     finally:
+        loop.release()
         await broker.stop()
+
+
+async def _feed_chunks(feed: Feed, loop: SteadyLoop, chunk_count: int) -> None:
+    for _ in range(chunk_count):
+        await feed.chunk()
+        loop.set_forward(_CHUNK_S)
+    loop.set_forward(_SETTLE_S)
+    await _turns()
 
 
 async def _main(folder: Path, library: str, chunk_count: int, names: list[str]) -> None:
@@ -208,7 +241,7 @@ async def _main(folder: Path, library: str, chunk_count: int, names: list[str]) 
     # The broker's clock stands, so that no periodic job is due: looking for one costs by real time.
     Schedule.due_in_ms = lambda self, now_ms: _NEVER_MS  # type: ignore[method-assign]
     set_collector_for_serving()
-    # What the first broker of a process finds out once (codecs, types) belongs to no case.
+    # Work that only the first broker of a process does (codecs, types) belongs to no case.
     await _fed(next(iter(cases())), folder / "first", None, _WARM_CHUNKS)
     counted = {
         case.name: await _fed(case, folder / f"case-{number}", marks, chunk_count)
@@ -219,5 +252,5 @@ async def _main(folder: Path, library: str, chunk_count: int, names: list[str]) 
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=choose_event_loop().new_loop) as runner:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
         runner.run(_main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:]))

@@ -1,8 +1,8 @@
 """Instructions for a message, counted by callgrind: the same on a quiet machine and on a busy one.
 
-Two processes, one for each tree, feed their broker the same bytes (``bench.compare_feed``). What
-remains of chance only ever adds, a timer that fires once more, so that the least of several runs is
-taken.
+Two processes, one for each tree, feed their broker the same bytes (``bench.compare_feed``). The
+remaining chance only ever adds instructions (a timer that fires once more), so the least of several
+runs is taken.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def counted_instructions(
     run_count: int,
     chunk_count: int,
 ) -> dict[str, Counts]:
-    """By tree: what each case takes. Both trees run at the same time, which changes nothing."""
+    """Instructions of each case, by tree. Both trees run at once, which changes nothing."""
     if shutil.which("valgrind") is None:
         raise BenchError(f"instructions are counted by valgrind: {INSTALL_COMMAND}")
     library = _marks_library(folder)
@@ -98,7 +98,7 @@ def _finished(process: subprocess.Popen[str], output: Path) -> Counts:
 
 
 def _totals(output: Path) -> dict[str, int]:
-    """What callgrind wrote at each mark."""
+    """The instructions that callgrind wrote at each mark."""
     totals = {}
     for path in output.parent.glob(f"{output.name}.*"):
         text = path.read_text(encoding="utf-8", errors="replace")

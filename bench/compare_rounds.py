@@ -24,7 +24,7 @@ from bench.wire_parts import Server, Shape, ask, loaded, process_cpu_s, running_
 
 BLOCK_COUNT = 5
 _QUIET_SHARE_MAX = 0.05
-# A delay of level 1 is over after this, and what it delivers is settled.
+# A delay of level 1 is over after this, and its deliveries are settled.
 _AFTERWARDS_S = 1.5
 
 
@@ -58,7 +58,7 @@ def interval_of(ratios: list[float]) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """What the pairs of one case gave: CPU in µs for a message, by tree, and their ratio."""
+    """The figures of one case's pairs: CPU in µs for a message, by tree, and their ratio."""
 
     base_us: float
     head_us: float
@@ -88,7 +88,7 @@ def _measure_block(
     taken: dict[str, list[float]],
 ) -> None:
     with ExitStack() as running:
-        # Which tree's broker is started first alternates with the blocks, as its rounds do.
+        # The tree whose broker starts first alternates with the blocks, as the rounds do.
         servers = {
             tree.name: running.enter_context(_prepared(case, tree, folder / tree.name))
             for tree in (trees if len(taken["base"]) % 2 == 0 else trees[::-1])

@@ -33,7 +33,7 @@ _SETTINGS = {
 
 
 async def created(address: str, count: int, at_a_time: int) -> float:
-    """Create so many topics; the seconds that took."""
+    """Create this many topics; returns the seconds."""
     caller, gate = Caller(), asyncio.Semaphore(at_a_time)
 
     async def create(number: int) -> None:

@@ -55,7 +55,7 @@ class Sizes:
     # Long enough that the offsets are written to their file meanwhile, every five seconds.
     committing_pulls: int
     segment_bytes: int
-    # What each broker holds from the start: more than its first segment, which is not prepared.
+    # The sends that each broker holds from the start: more than its unprepared first segment.
     base_sends: int
     restart_count: int
     fairness: Fairness

@@ -104,7 +104,7 @@ def topic_name(number: int) -> str:
 
 
 def write_topics(home: Home, *, topic_count: int = 1, queue_count: int = _QUEUE_COUNT) -> None:
-    """So many topics, and one whose queues stay empty."""
+    """Write ``topic_count`` topics, and one whose queues stay empty."""
     names = [topic_name(number) for number in range(topic_count)]
     topics = {name: TopicConfig(name, queue_count, queue_count) for name in names}
     topics[PARKED_TOPIC] = TopicConfig(PARKED_TOPIC, PARKED_QUEUES, PARKED_QUEUES)
@@ -113,7 +113,7 @@ def write_topics(home: Home, *, topic_count: int = 1, queue_count: int = _QUEUE_
 
 
 def write_many_groups(home: Home, topic_count: int, group_count: int) -> None:
-    """So many groups, each with offsets in the queues of one of the topics."""
+    """Write ``group_count`` groups, each with offsets in the queues of one of the topics."""
     names = [GROUP, *(f"{GROUP}-{number}" for number in range(1, group_count))]
     groups = {name: SubscriptionGroupConfig(name) for name in names}
     offsets = {
@@ -129,7 +129,7 @@ def write_many_groups(home: Home, topic_count: int, group_count: int) -> None:
 
 
 def write_groups(home: Home, group_count: int) -> None:
-    """So many groups, each with an offset in each queue of the topic."""
+    """Write ``group_count`` groups, each with an offset in each queue of the topic."""
     names = [GROUP, *(f"{GROUP}-{number}" for number in range(1, group_count))]
     groups = {name: SubscriptionGroupConfig(name) for name in names}
     offsets = {

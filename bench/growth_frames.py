@@ -49,7 +49,7 @@ def batch(body_bytes: int) -> bytes:
 
 
 def pull(queue_offset: int, *, commits: bool = False) -> bytes:
-    """32 messages of queue 0 from there on; a committing one tells that its group is as far."""
+    """A pull of 32 messages of queue 0 from an offset on; a committing pull also commits it."""
     sys_flag = _OWN_SUBSCRIPTION | (_COMMITS if commits else 0)
     return _request(RequestCode.PULL_MESSAGE, _pull_fields(TOPIC, 0, queue_offset, sys_flag))
 

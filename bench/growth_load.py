@@ -1,4 +1,4 @@
-"""What the growth suite puts on a broker: fills, sends over many queues, connections that stay."""
+"""The load of the growth suite: fills, sends over many queues, connections that stay."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def replayed(server: Server, folder: Path, frame: bytes, shape: Shape) -> Figure
 
 
 def fill(server: Server, folder: Path, frame: bytes, request_count: int, depth: int = 8) -> None:
-    """Send so many requests, about; a load runs for a minute at most, so in parts."""
+    """Send about this many requests; a load runs for a minute at most, so in parts."""
     left = request_count
     while left > 0:
         part = min(left, _FILL_REQUESTS)
@@ -55,7 +55,7 @@ def fill(server: Server, folder: Path, frame: bytes, request_count: int, depth: 
 
 
 def wait_for_timers(server: Server, least: int) -> None:
-    """Until the broker has put so many timed messages where they wait."""
+    """Wait until the broker has filed this many timed messages."""
     deadline = time.monotonic() + _INTAKE_TIMEOUT_S
     pause = threading.Event()
     while (found := pending_timers(server)) < least:
@@ -80,7 +80,7 @@ def queue_end(server: Server, topic: str = TOPIC) -> int:
 
 def spread(server: Server, waves: list[bytes], wave_count: int) -> Figures:
     """Send waves of ready requests, each after the answers to the one before, and time them."""
-    # As much as the requests, in each of memory, log and what is derived of it.
+    # As much as the requests, in each of memory, log and derived files.
     warm_pages(server.log.parent, 3 * wave_count * len(waves[0]))
     settle(server)
     with pinned("load"), _connected(server) as connection:
@@ -155,7 +155,7 @@ def _connected(server: Server) -> Iterator[socket.socket]:
 
 
 class Guests:
-    """Connections that stay open meanwhile, each with so many held pulls or with none."""
+    """Connections that stay open meanwhile, each with a number of held pulls or with none."""
 
     def __init__(self, server: Server, pull_counts: list[int]) -> None:
         self._server = server

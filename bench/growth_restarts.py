@@ -29,7 +29,7 @@ def restart_rows(homes: Mapping[int, Home], round_count: int, sends: int) -> lis
 
 
 def _after_kill(home: Home, sends: int) -> Figures:
-    """Sends right before the kill, so that there is something to recover."""
+    """Sends right before the kill, so that there are records to recover."""
     with home.running() as server:
         fill(server, home.folder, frames.send(), sends, depth=64)
         server.process.kill()

@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 CHILD_TIMEOUT_S = 600
 
 Figures = dict[str, Any]
-"""What one measured run reports: at least ``cpu_s``, ``wall_s`` and ``record_count``."""
+"""The report of one measured run: at least ``cpu_s``, ``wall_s`` and ``record_count``."""
 
 
 class BenchError(Exception):
@@ -50,7 +50,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a row must keep: a bound on its ratio to the reference, or on its own figure."""
+    """The limit of a row: a bound on its ratio to the reference, or on its own figure."""
 
     sign: Literal["<=", ">="]
     bound: float
@@ -65,7 +65,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of a result: a figure of ours, what it is compared to, and what it must keep."""
+    """One line of a result: Contrail's figure, its reference, and its target."""
 
     name: str
     unit: str
@@ -103,8 +103,8 @@ def in_rounds(
 ) -> dict[str, list[Figures]]:
     """Let each side run once a round, in turn; which side begins alternates.
 
-    What is in ``warm_up`` runs once before the first round and is not counted: a Java machine
-    interprets what it has not met often enough to compile it.
+    The work in ``warm_up`` runs once before the first round and is not counted: a Java machine
+    interprets code that it has not run often enough to compile.
     """
     for run in warm_up:
         run()
@@ -169,7 +169,7 @@ def wait_until_idle(timeout_s: float = 30.0, busy_share_max: float = 0.02) -> No
 
 
 def in_child(part: str, **arguments: object) -> Figures:
-    """Call ``module:function`` in a fresh interpreter and return what it reports."""
+    """Call ``module:function`` in a fresh interpreter and return its report."""
     return _answer(part, _child(part, arguments))
 
 

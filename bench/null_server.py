@@ -1,8 +1,8 @@
 """The least a Python server can do: split the frames, answer each with ready bytes.
 
 ``python -m bench.null_server ANSWER_FILE OPAQUE_AT``: the file holds one answer frame whose opaque
-has nine digits, and OPAQUE_AT is where those of a request stand. What arrived at once is answered
-at once. Prints one line of JSON when it listens on a free port of the loopback.
+has nine digits, and OPAQUE_AT is where those of a request stand. Requests that arrive in one read
+are answered in one write. Prints one line of JSON when it listens on a free port of the loopback.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class NullProtocol(asyncio.Protocol):
 
 
 async def serve(answer: bytes, opaque_start: int) -> None:
-    """Answer until the process is told to end."""
+    """Answer until the process is ended."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)

@@ -51,7 +51,7 @@ _TAIL = (
     "Consumers are woken once a millisecond; fewer system calls for a message would be next "
     "(decision 35)"
 )
-# By row: what was found to be in the way of its target.
+# By row: the cause found for a missed target.
 CAUSES = {
     "C load 1x64, 1 KB, beside redis": _SENDS,
     "broker CPU, 64 threads, 1 KB": _SENDS,
@@ -90,7 +90,7 @@ def _left_out(group: str, reason: str) -> list[Row]:
 
 
 def _groups_of(module: ModuleType) -> dict[str, Measure]:
-    """A module's groups; those in ``EXTRA_GROUPS`` when everything is asked for."""
+    """A module's groups; with ``EXTRA_GROUPS`` in a run of all groups."""
     found: dict[str, Measure] = dict(module.GROUPS)
     if os.environ.get("FULL") == "1":
         found |= getattr(module, "EXTRA_GROUPS", {})
@@ -110,7 +110,7 @@ def _told_absent_peers() -> dict[str, str]:
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
-    """Every ratio with its target, what a message costs each server, and how late it comes."""
+    """Every ratio with its target, the cost of a message on each server, and its lateness."""
     found = [
         _draw_ratios(result, folder / "peers-ratios.svg"),
         _draw_cpu(result, folder / "peers-cpu.svg"),
@@ -165,7 +165,7 @@ def _beside(rows: Sequence[Row], word: Callable[[Row], str]) -> dict[str, float]
 
 
 def _ours(row: Row, word: str) -> str:
-    """Ours was measured twice: whoever shares a core with a Java machine is slower."""
+    """Contrail was measured twice: a load that shares a core with a JVM is slower."""
     is_beside_machines = row.name.endswith(peers_others.BESIDE_MACHINES)
     return f"ours, {word}, beside the JVMs" if is_beside_machines else f"ours, {word}"
 

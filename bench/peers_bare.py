@@ -1,4 +1,4 @@
-"""Bare loads on a RocketMQ broker, each in a process of its own: many frames sent, queues walked.
+"""Bare loads on a RocketMQ broker, each in its own process: many frames sent, queues walked.
 
 The C load replays one frame. These replay as many as there are topics or kinds of message, and
 pull each queue from where the last answer ended. They prepare everything before the clock runs
@@ -26,9 +26,9 @@ QUEUE_COUNT = 4
 BATCH_MESSAGES = 32
 PULL_MESSAGES = 32
 IN_FLIGHT = 64
-# What the C load replaces in a pull.
+# The numbers that the C load replaces in a pull.
 OFFSET_NUMBER, QUEUE_NUMBER = "300000000", "400000000"
-# Each message has one of so many tags, and the same number as a property: a filter asks for one.
+# Each message has one of this many tags, and the same number as a property, for filters.
 KIND_COUNT = 100
 KIND_PROPERTY = "kind"
 
@@ -48,7 +48,7 @@ _TIMEOUT_S = 60
 
 
 def topic_names(topic: str, topic_count: int) -> list[str]:
-    """So many topics; a single one has the plain name."""
+    """The names of ``topic_count`` topics; a single one has the name without a number."""
     return [topic] if topic_count == 1 else [f"{topic}-{n}" for n in range(topic_count)]
 
 
@@ -60,7 +60,7 @@ def bare(part: str, server: RocketServer, **arguments: object) -> Figures:
         return in_child(f"bench.peers_bare:{part}", **where, **arguments)
 
 
-# What is sent.
+# Sends.
 
 
 def sent(
@@ -77,7 +77,7 @@ def sent(
 ) -> Figures:
     """Single messages of 1 KB on one connection, their topics and kinds in turn.
 
-    What is to be compared by the number of topics alone needs as many frames, and keys, with few.
+    A comparison by the number of topics alone needs as many frames, and keys, with few topics.
     """
     frames = _single_frames(topic_names(topic, topic_count), queue_count, frame_count_min)
     with _connected(broker) as connection:
@@ -96,7 +96,7 @@ def filled(*, broker: str, pid: int, topic: str, count: int) -> Figures:
 
 
 def _single_frames(topics: list[str], queue_count: int, frame_count_min: int) -> list[bytes]:
-    """At least one for each kind of message, each with a unique key of its own."""
+    """At least one frame for each kind of message, each with its own unique key."""
     frame_count = max(len(topics), KIND_COUNT * queue_count, frame_count_min)
     return [
         _send_frame(
@@ -156,7 +156,7 @@ class _Sender:
         self._pending = b""
 
     def send(self, count: int, in_flight: int) -> Figures:
-        """Keep so many in flight until ``count`` are stored; what is refused as busy is not."""
+        """Keep sends in flight until ``count`` are stored; busy refusals do not count."""
         stored = busy = answered = 0
         sent_count = min(in_flight, count)
         self._write(sent_count)
@@ -198,11 +198,11 @@ def _require_busy(answer: bytes) -> None:
         raise BenchError(f"a bare send was refused: {header}")
 
 
-# What is pulled.
+# Pulls.
 
 
 def walking_pull(topic: str) -> bytes:
-    """A pull of which the C load makes those of a whole walk: every queue, from 0 on."""
+    """A pull from which the C load makes all pulls of a walk: every queue, from 0 on."""
     place = {"queueId": QUEUE_NUMBER, "queueOffset": OFFSET_NUMBER}
     return _frame(_PULL_MESSAGE, {**_pull_fields(topic, "*", "TAG"), **place}, b"")
 
@@ -310,7 +310,7 @@ def _record_count(records: bytes) -> int:
 
 
 def _clocked(pid: int, work: Callable[[], Figures]) -> Figures:
-    """What the work reports, its time, the broker's CPU as ``cpu_s`` and its own beside it."""
+    """The figures of the work with its time, the broker's CPU as ``cpu_s``, and the load's CPU."""
     before = process_cpu_s(pid)
     with Stopwatch() as watch:
         figures = work()

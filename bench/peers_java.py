@@ -1,6 +1,6 @@
 """Load by Apache's Java client: a process per broker that lives as long as its rounds do.
 
-Its programs are in ``bench/peers_programs``; ``Load.java`` says what it can be asked for.
+Its programs are in ``bench/peers_programs``; ``Load.java`` lists its commands.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench.wire_parts import PROGRAMS, settle, tail
 from bench.wire_parts import pinned as kept_to_core
 from tests.interop.peers import JavaPeer, own_environment
 
-# A command may say for how long it loads; beyond that it has so much time to come to its end.
+# A command may name the time of its load; beyond that it has this much time to end.
 _SPARE_S = 180
 _COMPILE_TIMEOUT_S = 120
 _STOP_TIMEOUT_S = 30

@@ -59,7 +59,7 @@ def _produced(
     peer: JavaPeer, home: Path, address: str, body_bytes: int, record_count: int
 ) -> Figures:
     """One run of the tool, charged with all CPU of the server until it has ended."""
-    # As much as the messages, in each of memory, log and what is derived of it.
+    # As much as the messages, in each of memory, log and derived files.
     warm_pages(home, 3 * record_count * body_bytes)
     pid = _child_of_ours("kafka.Kafka")
     cpu_before = process_cpu_s(pid)
@@ -67,7 +67,7 @@ def _produced(
     cpu_s = process_cpu_s(pid) - cpu_before
     totals = _TOTAL.findall(printed)
     if not totals or int(totals[-1][0]) != record_count:
-        raise BenchError(f"Kafka's tool did not tell of {record_count} records:\n{printed[-2000:]}")
+        raise BenchError(f"Kafka's tool did not report {record_count} records:\n{printed[-2000:]}")
     return {
         "cpu_s": cpu_s,
         "wall_s": record_count / float(totals[-1][1]),

@@ -80,7 +80,7 @@ SIZES = {
         wide_sends=40_000,
         tool_sends=30_000,
     ),
-    # The machines of Java and Erlang take longer to start than all of a quick run may.
+    # The machines of Java and Erlang take longer to start than a whole quick run.
     "quick": Sizes(
         round_count=2,
         machine_round_count=0,
@@ -96,7 +96,7 @@ SIZES = {
 
 
 class Words(NamedTuple):
-    """A row of ours beside a peer: the bound is on ours / theirs."""
+    """A row of Contrail beside a peer: the bound is on Contrail's figure / the peer's."""
 
     side: str
     peer: str
@@ -118,7 +118,7 @@ _ROWS = (
     Words(DEEP, "kafka", "Kafka, its producer's batches"),
 )
 _LIMITS = {DEEP: Limit("<=", 4), WIDE: Limit("<=", 2)}
-# What is there within a quick run.
+# The rows of a quick run.
 _STARTED_SOON = ("redis", "nats")
 # How the rows end in which ours ran beside the machines of Java and Erlang.
 BESIDE_MACHINES = ("beside apache", "beside rabbitmq", "beside kafka")
@@ -126,7 +126,7 @@ _OTHER_BODIES = {"128 B": 128, "16 KB": 16 * 1024}
 
 
 def absent_peers() -> dict[str, str]:
-    """Which peers cannot be had here, each with its error and what helps."""
+    """The peers that cannot be had here, each with its error and the remedy."""
     needed: dict[str, Callable[[], object]] = {
         "apache": apache_peer,
         "rabbitmq": perf_test,
@@ -142,7 +142,7 @@ def absent_peers() -> dict[str, str]:
 
 
 def load_rows(size: str, folder: Path) -> list[Row]:
-    """1 KB: ours beside everything else."""
+    """1 KB: Contrail beside all peers."""
     sizes = SIZES[size]
     wanted = [peer for peer in _PEERS if sizes.has_every_peer or peer in _STARTED_SOON]
     left_out = [peer for peer in _PEERS if peer not in wanted]
@@ -171,8 +171,8 @@ def _measured(
 ) -> list[Row]:
     """Ours beside small servers, then beside large ones; ``said`` has who takes no part, and why.
 
-    Apart, because the machines of Java and Erlang are never quite idle: whoever shares a core with
-    them is slower, and that would be in every figure.
+    Apart, because the machines of Java and Erlang are never quite idle: a server that shares a core
+    with them is slower, and that would be in every figure.
     """
     rows = _beside(
         _STARTED_SOON, sizes.round_count, sizes, folder / "soon", label, body_bytes, said
@@ -181,7 +181,7 @@ def _measured(
     if large:
         rounds = sizes.machine_round_count
         found = _beside(large, rounds, sizes, folder / "large", label, body_bytes, said)
-        # What is judged was measured before.
+        # The rows that are judged were measured before.
         rows += [row for row in found if ", beside " in row.name]
     rows[0] = replace(rows[0], details={**rows[0].details, **said, "versions": versions()})
     return rows
@@ -275,7 +275,7 @@ def _nats(folder: Path, sizes: Sizes, body_bytes: int) -> Iterator[Sides]:
 
 @contextmanager
 def _apache(folder: Path, sizes: Sizes, body_bytes: int) -> Iterator[Sides]:
-    """The same frames as ours get; its machine compiles what they need before the rounds."""
+    """The same frames as Contrail gets; the JVM compiles their code before the rounds."""
     frame_file = folder / "apache.frame"
     frame_file.write_bytes(send_frame(body_bytes))
     with running_apache(folder / "apache", flush="ASYNC_FLUSH") as rocket:

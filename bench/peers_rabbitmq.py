@@ -53,7 +53,7 @@ def perf_test() -> JavaPeer:
 
 @contextmanager
 def confirmed_sides(folder: Path, shapes: Mapping[str, Shape], body_bytes: int) -> Iterator[Sides]:
-    """Publishers that await so many confirms each, as sides ``name rabbitmq``."""
+    """Publishers that await a number of confirms each, as sides ``name rabbitmq``."""
     peer = perf_test()
     with _running_rabbitmq(folder / "rabbitmq") as server:
         home = folder / "perf-test"
@@ -69,7 +69,7 @@ def _published(
 ) -> Figures:
     """One run of PerfTest, charged with all CPU of the server until it has ended."""
     per_publisher = max(1, shape.count // shape.connections)
-    # As much as the messages, in each of memory, log and what is derived of it.
+    # As much as the messages, in each of memory, log and derived files.
     warm_pages(home, 3 * per_publisher * shape.connections * body_bytes)
     settle(server)
     cpu_before = process_cpu_s(server.pid)
@@ -77,7 +77,7 @@ def _published(
     cpu_s = process_cpu_s(server.pid) - cpu_before
     found = _RATE.search(printed)
     if found is None or float(found[1]) <= 0:
-        raise BenchError(f"PerfTest told no rate:\n{printed[-2000:]}")
+        raise BenchError(f"PerfTest printed no rate:\n{printed[-2000:]}")
     record_count = per_publisher * shape.connections
     return {
         "cpu_s": cpu_s,

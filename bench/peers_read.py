@@ -58,9 +58,9 @@ SMALL_HEAP = "1g"
 _SHORT_TOPIC = "PeersShortBacklog"
 _BACKLOG_TOPIC = "PeersBacklog"
 _LATENCY_TOPIC = "PeersLatency"
-# For sends that nobody consumes.
+# For sends without consumers.
 _PROBED_TOPIC = "PeersProbed"
-# So many messages have every kind equally often in every queue.
+# With this many messages every kind is equally often in every queue.
 _WHOLE_COUNT = KIND_COUNT * BATCH_MESSAGES * QUEUE_COUNT
 _CONSUME_TIMEOUT_S = 150
 _CPU_S_MIN = 1e-6
@@ -80,7 +80,7 @@ class Sizes:
     filtered_count: int
     filter_round_count: int
     probe: Mapping[str, float]
-    """How Apache's largest rate is found: as in its sends, once everything is compiled."""
+    """How Apache's largest rate is found: as in its sends, once the JVM has compiled them."""
     latency_s: float
     latency_warm_up_s: float
     latency_round_count: int
@@ -297,7 +297,7 @@ _FILTERS = {
 
 
 def filter_rows(size: str, folder: Path) -> list[Row]:
-    """One message of a hundred is wanted: how fast they come, and what the others cost."""
+    """One message of a hundred is wanted: their rate, and the cost of the others."""
     sizes = SIZES[size]
     if sizes.filter_round_count == 0:
         return []
@@ -347,11 +347,11 @@ def _cpu_us_per_scanned(taken: list[Figures]) -> Samples:
 
 
 class Pace(NamedTuple):
-    """A fixed rate, as a share of what Apache's broker gets stored at most."""
+    """A fixed rate, as a share of the largest rate that Apache's broker stores."""
 
     share: float
     words: str
-    # What is added to the names of rows; nothing at the rate that targets are about.
+    # The addition to the names of rows; nothing at the rate that targets are about.
     mark: str
 
 
@@ -399,7 +399,7 @@ def latency_rows(size: str, folder: Path) -> list[Row]:
 
 
 def _rate_max(load: JavaLoad, sizes: Sizes) -> float:
-    """What the Java client gets stored when 64 threads send as fast as they can."""
+    """The rate of the Java client when 64 threads send as fast as they can."""
     what = {"mode": "sync", "threads": 64, "bytes": 1024, "topic": _PROBED_TOPIC}
     figures = load.run({"command": "send", **what, **sizes.probe})
     rate: float = figures["record_count"] / figures["wall_s"]
@@ -439,7 +439,7 @@ def _tail_row(pace: Pace, taken: Taken, rate_max: float) -> Row:
 
 
 def _alone(taken: Taken) -> dict[str, object]:
-    """What of it is the sends' own."""
+    """The part of the figures that sends alone take."""
     return {
         "us_broker_cpu_of_sends_alone": _us(taken[f"contrail{_ALONE}"]),
         "apache_us_broker_cpu_of_sends_alone": _us(taken[f"apache{_ALONE}"]),

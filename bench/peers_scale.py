@@ -1,4 +1,4 @@
-"""Peers suite, what a broker costs as it grows: topics, memory, start, bytes on disk.
+"""Peers suite, costs of a growing broker: topics, memory, start, bytes on disk.
 
 Topics: a broker of each make for 1, 1,000 and 10,000 topics, sent to in turn by the same load.
 Footprint: both makes after the same messages, and from their start to the first stored one.
@@ -99,7 +99,7 @@ def topic_rows(size: str, folder: Path) -> list[Row]:
     sizes = SIZES[size]
     counts = sizes.topic_counts
     ours = _over_topics("contrail", sizes, counts, folder)
-    # Their ends are enough to tell how Apache's rate changes: each is a broker to start and warm.
+    # The ends are enough to show how Apache's rate changes: each point is one more broker.
     ends = (counts[0], counts[-1])
     theirs = _over_topics("apache", sizes, ends, folder) if sizes.with_apache_topics else {}
     rows = [_topic_row(sizes, topic_count, ours, theirs) for topic_count in sizes.topic_counts[1:]]
@@ -136,7 +136,7 @@ def _over_topics(name: Name, sizes: Sizes, counts: tuple[int, ...], folder: Path
 def _sent(server: RocketServer, topic_count: int, sizes: Sizes) -> Figures:
     # The first run makes each topic's files: the warm part must reach every one of them.
     warm = max(topic_count, sizes.topic_sends // 5)
-    # As much as the requests, in each of memory, log and what is derived of it.
+    # As much as the requests, in each of memory, log and derived files.
     warm_pages(server.folder, 3 * (warm + sizes.topic_sends) * _REQUEST_BYTES)
     where = {"topic": TOPIC, "topic_count": topic_count, "queue_count": 1}
     # One topic gets as many different messages as the most topics do.
@@ -254,7 +254,7 @@ def _start_sides(folder: Path) -> dict[str, Callable[[], Figures]]:
 def _stored(
     start: Callable[[], AbstractContextManager[RocketServer]], record_count: int
 ) -> Figures:
-    """What a broker holds after so many messages of 1 KB, all of them answered."""
+    """A broker's memory after a number of messages of 1 KB, all of them answered."""
     with start() as server:
         frame_file = server.folder / "send.frame"
         frame_file.write_bytes(send_frame())
@@ -322,7 +322,7 @@ def _disk_row(stored: Mapping[str, list[Figures]]) -> Row:
 def _bytes_per_record(taken: list[Figures]) -> Samples:
     for run in taken:
         if run["disk_bytes"] <= 0:
-            raise BenchError("a broker tells no bytes of its log after it has stored messages")
+            raise BenchError("a broker reports no bytes of its log after it has stored messages")
     return Samples(tuple(run["disk_bytes"] / run["record_count"] for run in taken))
 
 

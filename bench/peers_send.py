@@ -62,7 +62,7 @@ class Sizes:
 
     round_count: int
     first: Mapping[str, float]
-    """Of the run before the rounds, in which both sides compile what they need."""
+    """Settings of the run before the rounds, in which both sides compile their code."""
     each: Mapping[str, float]
     heap: str = HEAP
     is_whole: bool = True
@@ -80,7 +80,7 @@ SIZES = {
         each={"warm_up_s": 0.5, "seconds": 1.5},
         is_whole=False,
     ),
-    # So many, since a busy machine may do nothing in so short a time.
+    # Counts, not seconds: a busy machine may do nothing in so short a time.
     "tiny": Sizes(
         round_count=1,
         first={"count": 64},
@@ -128,7 +128,7 @@ _CELLS = (
         words={"mode": "batch", "threads": 1, "bytes": 1024, "batch": BATCH_MESSAGES},
     ),
 )
-# Whoever has both cores: which of client and broker is the slower one is not known then.
+# With both cores for both: then it is unknown whether client or broker is the slower one.
 _UNPINNED = Cell(name=f"{THREADS} threads, 1 KB, not pinned", words=_sync(1024))
 _SYNCED = Cell(
     name=f"{THREADS} threads, 1 KB, sync flush",
@@ -142,12 +142,12 @@ _BENCHMARK = Cell(
 _BENCHMARK_MAIN = "org.apache.rocketmq.example.benchmark.Producer"
 _BENCHMARK_HEAP = "-Xmx1g"
 _BENCHMARK_TIMEOUT_S = 60
-# About what it gets stored until its last report.
+# About the number of messages stored until its last report.
 _BENCHMARK_STORED_BYTES = 1 << 30
 # Rounds, and after how many reports beyond the first a run ends. There is one a second from the
 # tenth second on, each over the nine seconds before it.
 _BENCHMARK_SIZES = {"full": (2, 9), "tiny": (1, 1)}
-# The broker compiles what it needs in a run that ends as soon as it may.
+# The broker compiles its code in a run that ends as soon as possible.
 _BENCHMARK_WARM_UP_REPORTS = {"full": 1}
 _BENCHMARK_REPORT = re.compile(
     r"Send TPS: (?P<rate>\d+) .* Send Failed: (?P<failed>\d+) .* Response Failed: (?P<refused>\d+)"
@@ -295,7 +295,7 @@ def _share(run: Figures, cpu: str) -> float:
 
 
 def _latencies(name: str, taken: list[Figures]) -> dict[str, object]:
-    """How long single sends took, where the load tells."""
+    """Times of single sends, if the load reports them."""
     return {
         f"{name}_{figure}": round(median(run[figure] for run in taken), 3)
         for figure in ("p50_ms", "p99_ms")
@@ -365,7 +365,7 @@ def _timed(server: RocketServer, command: list[str], home: Path, reports: int) -
 
 
 def _reported(process: subprocess.Popen[bytes], server: RocketServer, reports: int) -> Figures:
-    """What client and broker used from the first report to the last, with the last's rate."""
+    """The CPU of client and broker from the first report to the last, with the last's rate."""
     assert process.stdout is not None
     seen: list[_Report] = []
     printed = ""

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -31,6 +31,7 @@ from bench.wire_parts import (
     tail,
 )
 from contrail.client.blocking.admin import Admin
+from contrail.protocol.bodies.ha_status import decode_ha_status
 from tests.interop.differential.raw import RawConnection
 from tests.interop.peers import JavaPeer, java_peer, own_environment
 
@@ -46,10 +47,11 @@ _ADMIN_TIMEOUT_MS = 60_000
 _SCANNED_BYTES = 1 << 20
 _GET_ROUTE_INFO_BY_TOPIC = 105
 _GET_BROKER_CLUSTER_INFO = 106
+_GET_BROKER_HA_STATUS = 907
 _DEFAULT_TOPIC = "TBW102"
 _QUIET_LOGS = REPOSITORY / "tests" / "interop" / "java" / "quiet_logback.xml"
 
-# What both brokers are told beside their addresses and their flush. All else is their own default.
+# Settings of both brokers beside their addresses and their flush. All others are defaults.
 _BROKER_PROPERTIES = {
     "brokerClusterName": "DefaultCluster",
     "brokerName": BROKER_NAME,
@@ -81,7 +83,7 @@ _BROKER_JVM_OPTIONS = (
     "-XX:-UseBiasedLocking",
     "-XX:+IgnoreUnrecognizedVMOptions",
 )
-# What Java 17 wants to be told before Apache may unmap its files.
+# Flags of Java 17 that let Apache unmap its files.
 _OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 
 
@@ -97,6 +99,8 @@ class RocketServer:
     folder: Path
     started_s: float
     """When the first of both processes was started, on ``time.perf_counter``'s clock."""
+    slave: subprocess.Popen[bytes] | None = None
+    """The broker that copies this one's log, where there is one: both are charged together."""
 
     @property
     def pid(self) -> int:
@@ -119,20 +123,25 @@ class RocketServer:
         """The broker as the C load knows servers."""
         return Server(port=self.port, process=self.process, log=_log(self.folder, "broker"))
 
+    @property
+    def processes(self) -> list[subprocess.Popen[bytes]]:
+        """The broker, and its slave."""
+        return [self.process] if self.slave is None else [self.process, self.slave]
+
     def cpu_s(self) -> float:
-        """CPU of the whole broker process since it began, all threads."""
-        return process_cpu_s(self.pid)
+        """CPU of the whole broker process since it began, all threads, and of its slave."""
+        return sum(process_cpu_s(process.pid) for process in self.processes)
 
     def private_bytes(self) -> int:
-        """What the broker alone has in memory, the pages of files that only it maps included."""
+        """The memory of the broker alone, the pages of files that only it maps included."""
         return self._rollup("Private_Clean") + self._rollup("Private_Dirty")
 
     def anonymous_bytes(self) -> int:
-        """The same without any file's pages: what is gone for others until the broker ends."""
+        """The same without pages of files: memory that is in use until the broker ends."""
         return self._rollup("Anonymous")
 
     def disk_bytes(self) -> int:
-        """Bytes of the store that hold something.
+        """Used bytes of the store.
 
         Both makes make files of their full size ahead, so sizes say nothing: of the log, its own
         end counts, and of queue and index files everything up to the last byte that is not zero.
@@ -148,7 +157,7 @@ class RocketServer:
         for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines():
             if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * 1024
-        raise BenchError(f"this kernel tells no {field} of a process: it must be 4.14 or newer")
+        raise BenchError(f"this kernel has no {field} of a process: it must be 4.14 or newer")
 
 
 def process_cpu_s(pid: int) -> float:
@@ -170,7 +179,7 @@ def _used_bytes(file: Path) -> int:
     return 0
 
 
-# What is started.
+# Starts.
 
 
 class _Make(NamedTuple):
@@ -233,6 +242,39 @@ def both(
         yield {"contrail": contrail, "apache": apache}
 
 
+@contextmanager
+def with_slave(
+    master: RocketServer, *, heap: str = HEAP, properties: Mapping[str, str]
+) -> Iterator[RocketServer]:
+    """The same broker once a slave of its make has joined it, on the same core."""
+    folder = master.folder / "slave"
+    folder.mkdir()
+    address = f"{HOST}:{free_broker_port()}"
+    settings = _broker_settings(folder, master.namesrv, address)
+    settings |= {"brokerId": "1", "brokerRole": "SLAVE", **properties}
+    file = _write(folder / "broker.conf", settings)
+    if master.name == "contrail":
+        command = _contrail("broker", folder, file)
+    else:
+        sized = [f"-Xms{heap}", f"-Xmx{heap}", "-XX:+AlwaysPreTouch"]
+        options = [*sized, *_BROKER_JVM_OPTIONS]
+        command = _apache("broker.BrokerStartup", options, folder, file)
+    with ExitStack() as started:
+        is_ready = partial(_has_slave, master)
+        slave = _process(started, folder, True, "broker", command, is_ready)
+        yield replace(master, slave=slave)
+
+
+def _has_slave(master: RocketServer) -> bool:
+    """Whether a slave of the master has all of its log."""
+    try:
+        with RawConnection(master.broker_address) as connection:
+            answer = connection.ask(_GET_BROKER_HA_STATUS)
+    except OSError:
+        return False
+    return answer.code == 0 and decode_ha_status(answer.body).in_sync_slaves > 0
+
+
 def others(server: RocketServer, servers: Mapping[Name, RocketServer]) -> list[RocketServer]:
     """All of them but one."""
     return [other for other in servers.values() if other is not server]
@@ -246,9 +288,9 @@ def standing_still(servers: Sequence[RocketServer]) -> Iterator[None]:
     after delayed and transactional sends.
     """
     with ExitStack() as stopped:
-        for server in servers:
-            server.process.send_signal(signal.SIGSTOP)
-            stopped.callback(server.process.send_signal, signal.SIGCONT)
+        for process in (process for server in servers for process in server.processes):
+            process.send_signal(signal.SIGSTOP)
+            stopped.callback(process.send_signal, signal.SIGCONT)
         yield
 
 
@@ -266,7 +308,7 @@ def time_to_first_send(start: Callable[[], AbstractContextManager[RocketServer]]
 
 
 def make_topics(server: RocketServer, topics: Sequence[str], *, queues: int = 8) -> None:
-    """Make topics by our admin client, and wait until clients are told of the last one."""
+    """Create topics by Contrail's admin client, and wait until routes have the last one."""
     with Admin(server.namesrv, timeout_ms=_ADMIN_TIMEOUT_MS) as admin:
         for topic in topics:
             admin.create_topic(topic, queues=queues)

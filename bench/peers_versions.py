@@ -1,4 +1,4 @@
-"""Which versions of the peers were measured, as they tell it themselves."""
+"""The versions of the measured peers, as their programs print them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.client_peers import Absent
 from bench.peers_kafka import tools as kafka_tools
 from bench.peers_servers import apache_peer
 
-# What to ask, and where the version stands in the answer.
+# The command to run, and where the version stands in its output.
 _COMMANDS = {
     "Redis": ("redis-server --version", re.compile(r"\bv=(\S+)")),
     "NATS": ("nats-server --version", re.compile(r"^nats-server: v(\S+)", re.MULTILINE)),
@@ -21,7 +21,7 @@ _TIMEOUT_S = 30
 
 
 def versions() -> str:
-    """``Apache RocketMQ 5.5.0, Kafka ..., Redis ...``; whoever cannot be had is left out."""
+    """``Apache RocketMQ 5.5.0, Kafka ..., Redis ...``; a missing peer is left out."""
     found: dict[str, str] = {}
     for name, get in _PEERS.items():
         try:
@@ -37,7 +37,7 @@ def versions() -> str:
 
 
 def told_version(command: list[str], place: re.Pattern[str]) -> str | None:
-    """What a program tells of itself; None when it cannot be asked or tells something else."""
+    """The version that a program prints; None if it cannot run or prints something else."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True

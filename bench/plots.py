@@ -18,7 +18,7 @@ from bench.harness import BenchError
 Points = list[tuple[float, float]]
 
 INSTALL_COMMAND = "pip install 'contrail-mq[bench]'"
-# Text stays text and ids have a salt of ours: small files that change with their figures only.
+# Text stays text and ids have a fixed salt: small files that change with their figures only.
 _SETTINGS = {"svg.hashsalt": "contrail", "svg.fonttype": "none", "font.size": 9}
 _WIDTH_INCHES = 8.0
 _INCHES_PER_BAR = 0.28
@@ -26,7 +26,7 @@ _OURS, _THEIRS, _MISSED = "#1f6f8b", "#b0b7bd", "#c0392b"
 
 
 class Ratio(NamedTuple):
-    """A bar of ours / reference, with the bound it must keep, if any."""
+    """A bar of Contrail / reference, with its target, if any."""
 
     name: str
     ratio: float

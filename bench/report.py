@@ -1,4 +1,4 @@
-"""What a run leaves behind: a table for people, JSON for machines, and where it was measured."""
+"""The report of a run: a table for people, JSON for machines, and where it was measured."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Result:
 
     @property
     def where(self) -> str:
-        """What was run on what, in one line: every picture says it."""
+        """The suite and the machine in one line: every picture shows it."""
         machine = self.machine
         return f"{self.command} on {machine['cpu']}, {machine['cores']} cores, {machine['system']}"
 
@@ -69,7 +69,7 @@ class Result:
 
 
 Draw = Callable[[Result, Path], list[Path]]
-"""What a suite has that draws its result: writes pictures into a folder and names them."""
+"""A suite's function that draws its result: writes pictures into a folder and names them."""
 
 
 def require_publishable(size: str, kernels: dict[str, str]) -> None:
@@ -109,7 +109,7 @@ def write_page_again(suite: str, causes: Mapping[str, str], draw: Draw | None) -
 
 
 def _read(data: dict[str, Any], causes: Mapping[str, str]) -> Result:
-    """What ``Result.as_json`` wrote."""
+    """The inverse of ``Result.as_json``."""
     return Result(
         suite=data["suite"],
         size=data["size"],
@@ -161,7 +161,7 @@ def write_json(result: Result, path: Path) -> None:
 
 
 def describe_machine(folder: Path) -> dict[str, object]:
-    """What the figures depend on, without naming the host."""
+    """The facts that the figures depend on, without the name of the host."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": _cpu_name(),
@@ -175,7 +175,7 @@ def describe_machine(folder: Path) -> dict[str, object]:
 
 
 class Commit(NamedTuple):
-    """What was measured: a commit, and whether files that git knows differ from it."""
+    """The measured tree: a commit, and whether files that git knows differ from it."""
 
     name: str = UNKNOWN
     is_dirty: bool | None = None
@@ -191,7 +191,7 @@ def describe_commit() -> Commit:
 
 
 def _git(*words: str) -> str | None:
-    """What git says; None where it is missing or fails."""
+    """The output of git; None where it is missing or fails."""
     try:
         done = subprocess.run(
             ["git", *words],
@@ -285,7 +285,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def row_in_words(row: Row) -> str:
-    """One row in one line, said as soon as it is measured: a run cut off later still told it."""
+    """One row in one line, printed as soon as it is measured, also if the run ends early."""
     return ", ".join(cell for cell in _cells(row) if cell)
 
 
@@ -294,7 +294,7 @@ def _number(value: float) -> str:
 
 
 def _missed(result: Result) -> list[str]:
-    """Why targets were missed, for those who read the table."""
+    """Why targets were missed, for readers of the table."""
     if not result.missed:
         return []
     lines = ["Missed targets, with the cause that was found and what would close it:", ""]

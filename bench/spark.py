@@ -208,7 +208,7 @@ def _sink(sizes: Sizes, places: dict[str, str], folder: Path) -> list[Row]:
 
 
 def fill(namesrv: str, topic: str, row_count: int) -> Figures:
-    """Send so many messages of 1 KB in batches; times the sending alone."""
+    """Send a number of messages of 1 KB in batches; times the sending alone."""
     wall_s = cpu_s = 0.0
     with Producer("bench-filler", namesrv) as producer:
         for begin in range(0, row_count, _MANY):
@@ -250,7 +250,7 @@ def _micro_batch(sizes: Sizes, places: Mapping[str, str], folder: Path) -> list[
 
 
 def _medians_ms(runs: list[Figures]) -> Samples:
-    """Each batch is a sample; the best of many would say little about the usual one."""
+    """Each batch is a sample; the best of many would say little about the median."""
     walls = sorted(1000 * float(run["wall_s"]) for run in runs)
     middle = len(walls) // 4
     return Samples(tuple(walls[middle : len(walls) - middle]))

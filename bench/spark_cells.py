@@ -1,4 +1,4 @@
-"""What runs inside the Spark session of the Spark suite: one cell is one action, timed.
+"""The cells that run inside the Spark session of the Spark suite: each is one action, timed.
 
 A session of its own process runs all cells in turn, round by round, after a warm round: a cold
 JVM would be measured instead of the source. CPU is that of the whole family: driver, JVM and
@@ -137,7 +137,7 @@ def _archived(spark: Any, places: Mapping[str, str], folder: Path) -> None:
 
 
 def _copied(spark: Any, places: Mapping[str, str], folder: Path) -> None:
-    """What the job writes, read from an archive and written in the same form."""
+    """Copy an archive in the form in which the job writes it."""
     rows = spark.read.parquet(places["archive"])
     try:
         writer = rows.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)

@@ -1,4 +1,4 @@
-"""How long until something can be used: the command line, ``contrail dev``, a test's broker.
+"""Start-up times: the command line, ``contrail dev``, a test's broker.
 
 Every child finds its modules compiled, as an installed package has them, in a folder of the run:
 the first child of each kind compiles them and is not counted.

@@ -1,7 +1,8 @@
 """A monotonic clock that goes on by a microsecond with each look; import it before the product.
 
-Under callgrind everything takes fifty times as long. What the broker decides by how long requests
-have waited would then depend on the machine and its neighbours.
+Under callgrind everything takes fifty times as long. The broker's decisions about requests that
+waited too long would then depend on the machine and its neighbours. ``bench.steady_loop`` has the
+event loop's timers go by the same clock.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ def _monotonic_ns() -> int:
 
 def _monotonic() -> float:
     return next(_looks) / 1e9
+
+
+def set_forward(seconds: float) -> None:
+    """Let so much time pass."""
+    global _looks
+    _looks = itertools.count(next(_looks) + round(seconds * 1e9), _STEP_NS)
 
 
 def make_steady() -> None:

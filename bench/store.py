@@ -1,4 +1,4 @@
-"""The store suite: what append, sync flush, recovery and start cost beside what they must do."""
+"""The store suite: costs of append, sync flush, recovery and start beside their bare work."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def _recovered(root: Path, recover: Callable[[], Figures]) -> Figures:
 
 
 def _as_if_killed(root: Path) -> None:
-    """Leave what a kill leaves, and less: the log alone, everything derived gone."""
+    """Leave less than a kill leaves: the log alone, without derived files."""
     for entry in root.iterdir():
         if entry.is_dir() and entry.name != "commitlog":
             shutil.rmtree(entry)

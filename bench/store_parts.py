@@ -86,7 +86,7 @@ def sync_flush_runs(folder: str, commit_count: int) -> Figures:
 
 
 def sync_flush_threads(folder: str, waiter_count: int, commit_count: int) -> Figures:
-    """So many threads each append one record and wait for its sync, over and over."""
+    """``waiter_count`` threads each append one record and wait for its sync, over and over."""
     files = CountingFiles()
     record_count = waiter_count * commit_count
     store = _settled_store(Path(folder), record_count, sync=True, files=files)
@@ -178,7 +178,7 @@ def fill_cold_segments(
 def build_many_queues(
     folder: str, segment_bytes: int, topic_count: int, queue_count: int
 ) -> Figures:
-    """A store with two messages in each of so many queues, killed before a checkpoint."""
+    """A store with two messages in each of a number of queues, killed before a checkpoint."""
     store = MessageStore.open(_config(Path(folder), segment_bytes=segment_bytes))
     for _ in range(2):
         for number in range(topic_count):

@@ -43,7 +43,7 @@ _BODY = b"timed" * 20
 _HOUR_MS = 3_600_000
 _LEVEL_MS = 1000
 _LEVEL_PAUSE_S = 0.05
-# The property that tells the consumer when the message was due.
+# The property with the time at which the message was due.
 _DUE = "due"
 _PULL_SYS_FLAG = 6
 _POLL_MS = 2000
@@ -70,7 +70,7 @@ SIZES = {
 
 
 class Seen(NamedTuple):
-    """A message that came: what it had asked for, and what became of it."""
+    """A received message: its due time, and its arrival."""
 
     key: str
     due_ms: int
@@ -273,7 +273,7 @@ def _send_frame(topic: str, number: int, properties: dict[str, str], *, opaque: 
 
 @dataclass
 class Consumers:
-    """One puller per queue. What came is looked at afterwards: it must not hold up the rest."""
+    """One puller per queue. Messages are checked afterwards: a check must not delay the rest."""
 
     broker: Server
     topic: str
@@ -298,7 +298,7 @@ class Consumers:
             thread.join()
 
     def wait_for(self, count: int, last_due_ms: int) -> None:
-        """Until so many came, or the time of the last is long over; then a little more."""
+        """Wait until this many came, or the time of the last is long over; then a little more."""
         pause = threading.Event()
         while self._count < count and _now_ms() < last_due_ms + _GRACE_S * 1000:
             pause.wait(0.05)

@@ -1,4 +1,4 @@
-"""The wire suite: what a send and a pull cost the broker beside servers that do next to nothing.
+"""The wire suite: costs of a send and a pull in the broker beside servers that do next to nothing.
 
 CPU is that of the whole server process over a window under steady load, flusher and dispatch
 included. The null server splits frames and answers each with the broker's own bytes, made ready.
@@ -115,7 +115,7 @@ _SEND_PEERS = [
 ]
 _PULL_PEER = PeerWords("pull", "redis", "Redis XRANGE", "<= 1.43x")
 
-# By row: what was found to be in the way of its target.
+# By row: the cause found for a missed target.
 CAUSES = {
     "pull 32 x 1 KB, 4x4": (
         "Python between the request and its answer, from cold caches; compiling more than kernels "

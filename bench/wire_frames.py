@@ -105,7 +105,7 @@ def publication() -> bytes:
 
 
 def nats_greeting() -> bytes:
-    """What a NATS connection says first: that it wants no chatter, and where it awaits answers."""
+    """The first bytes of a NATS connection: no acknowledgements, and its inbox for answers."""
     told = b'CONNECT {"verbose":false,"pedantic":false,"lang":"c","version":"1","protocol":1}\r\n'
     return told + b"SUB %b 1\r\n" % _inbox(b"*")
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +27,7 @@ from bench.wire_frames import BROKER_NAME, frame_bytes, opaque_at
 
 PROGRAMS = REPOSITORY / "build" / "bench-programs"
 HOST = "127.0.0.1"
-_START_TIMEOUT_S = 60
+_START_TIMEOUT_S = 300
 _STOP_TIMEOUT_S = 60
 ANSWER_TIMEOUT_S = 30
 _SETTLE_TIMEOUT_S = 10
@@ -41,7 +41,7 @@ Flush = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A running server: what the load needs to reach it and to read its CPU."""
+    """A running server: its address and process, for the load and for its CPU."""
 
     port: int
     process: subprocess.Popen[bytes]
@@ -73,25 +73,32 @@ class Shape:
 
 
 @contextmanager
-def running_broker(folder: Path, flush: Flush, *, source: Path | None = None) -> Iterator[Server]:
-    """A broker of its own on a free port, without NameServer, storing in ``folder``.
+def running_broker(
+    folder: Path,
+    flush: Flush,
+    *,
+    source: Path | None = None,
+    properties: Mapping[str, str] | None = None,
+    is_pinned: bool = True,
+) -> Iterator[Server]:
+    """A broker on a free port, without NameServer, storing in ``folder``.
 
     It is the product of this tree, or of another one whose ``source`` folder is given.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     port = free_broker_port()
     conf, counts = folder / "broker.conf", folder / "sync-count"
-    conf.write_text(_broker_conf(folder, port, flush), encoding="utf-8")
+    conf.write_text(_broker_conf(folder, port, flush, properties or {}), encoding="utf-8")
     counts.write_bytes(bytes(_COUNT_BYTES))
     command = [sys.executable, "-m", "bench.wire_parts", str(conf), str(counts)]
     log = folder / "broker.log"
-    with running(command, log, source=source) as process:
+    with running(command, log, source=source, is_pinned=is_pinned) as process:
         server = Server(port=port, process=process, log=log, sync_count_file=counts)
         wait_until_listening(server)
         yield server
 
 
-def _broker_conf(folder: Path, port: int, flush: Flush) -> str:
+def _broker_conf(folder: Path, port: int, flush: Flush, properties: Mapping[str, str]) -> str:
     settings = {
         "brokerName": BROKER_NAME,
         "brokerIP1": HOST,
@@ -99,6 +106,7 @@ def _broker_conf(folder: Path, port: int, flush: Flush) -> str:
         "listenPort": port,
         "storePathRootDir": folder / "store",
         "flushDiskType": flush,
+        **properties,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
@@ -150,14 +158,14 @@ def loaded(
     second_file: Path | None = None,
     idle_share_max: float = 0.05,
 ) -> Figures:
-    """Put a quiet server under load and return what the load saw, with the server's CPU.
+    """Put a quiet server under load and return the load's figures, with the server's CPU.
 
-    A ``walk`` is a pull that goes on by so many messages, until so many have been read. The second
-    file is what a transaction or a wake sends after its first frame.
-    ``idle_share_max`` of a core is what the server may use while it counts as quiet.
+    A ``walk`` is a pull that goes on by a number of messages, until another number is read. The
+    second file has the frames that a transaction or a wake sends after its first frame. A server
+    that uses at most ``idle_share_max`` of a core counts as quiet.
     """
     if walk is None:
-        # As much as the requests, in each of memory, log and what is derived of it.
+        # As much as the requests, in each of memory, log and derived files.
         warm_pages(server.log.parent, 3 * shape.count * frame_file.stat().st_size)
     settle(server, idle_share_max)
     numbers = (shape.connections, shape.depth, shape.count // 5, shape.count, _LOAD_LIMIT_S)
@@ -172,13 +180,15 @@ def loaded(
         raise BenchError(f"{shape.count} requests took over {_LOAD_LIMIT_S} s:\n{tail(server.log)}")
     if figures["record_count"] == 0:
         raise BenchError(f"every request was refused as too busy:\n{tail(server.log)}")
-    # In a tiny run all requests may be answered before the load looks at the server's clock.
+    # In a tiny run all requests may be answered before the load reads the server's clock.
     return {**figures, "cpu_s": max(figures["cpu_s"], _CPU_S_MIN)}
 
 
-def settle(server: Server, busy_share_max: float = 0.05) -> None:
+def settle(
+    server: Server, busy_share_max: float = 0.05, timeout_s: float = _SETTLE_TIMEOUT_S
+) -> None:
     """Wait until the server uses next to no CPU, so that earlier work is not charged to a run."""
-    deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     quiet = threading.Event()  # Never set: its wait is a sleep that burns nothing.
     while time.monotonic() < deadline:
         before = process_cpu_s(server.pid)
@@ -194,7 +204,7 @@ def process_cpu_s(pid: int) -> float:
 
 @cache
 def cores() -> dict[str, int] | None:
-    """Which core each side keeps to; None where there is only one."""
+    """The core that each side keeps to; None where there is only one."""
     available = sorted(os.sched_getaffinity(0))
     return {"server": available[0], "load": available[1]} if len(available) > 1 else None
 

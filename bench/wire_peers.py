@@ -47,7 +47,7 @@ def is_installed(peer: str) -> bool:
 
 
 def absent_peers() -> dict[str, str]:
-    """What to do about each peer that is not here."""
+    """The remedy for each peer that is not here."""
     return {
         peer: f"absent: apt-get install {program}"
         for peer, program in PROGRAMS_OF_PEERS.items()

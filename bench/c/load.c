@@ -1,5 +1,5 @@
 /*
- * A closed-loop load over epoll: so many connections, so many requests in flight on each.
+ * A closed-loop load over epoll: a number of connections, a number of requests in flight on each.
  *
  *   load PROTOCOL ADDRESS PORT PID CONNECTIONS DEPTH WARM COUNT SECONDS FILE [GREETING]
  *   load walk ADDRESS PORT PID CONNECTIONS DEPTH WARM COUNT SECONDS FILE STEP SPAN
@@ -23,7 +23,7 @@
  * GREETING  a file sent once on each connection before anything else
  * PID       the server's process, whose CPU over the window is reported
  * WARM      answers before the window opens; it closes COUNT answers later, still under load, and
- *           then what is in flight is waited for. After SECONDS it closes with what it has.
+ *           then answers in flight are awaited. After SECONDS it closes with the answers so far.
  *
  * Prints one line of JSON. An answer that does not report success is counted as an error, and the
  * first one is shown on stderr; the program then ends with 1. A broker that asks for patience
@@ -108,7 +108,7 @@ static struct {
     /* Where the frame of a walk names the offset and the queue, and how the offset goes on. */
     struct text offset, queue;
     uint32_t step, span;
-    /* What follows the first frame of a transaction or a wake. */
+    /* The second frame of a transaction or a wake. */
     struct text second, second_offset, second_queue, second_log;
 } load;
 

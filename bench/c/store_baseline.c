@@ -1,5 +1,5 @@
 /*
- * What the disk and the kernel cost without a store: the reference of the store benchmark.
+ * The costs of disk and kernel without a store: the reference of the store benchmark.
  *
  *   store_baseline write  FILE RECORD_BYTES BATCH COUNT   pwrite COUNT records, BATCH a call
  *   store_baseline commit FILE RECORD_BYTES BATCH COUNT   the same, with fdatasync after each call

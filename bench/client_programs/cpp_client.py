@@ -1,6 +1,6 @@
 """Sends with the C++ client inside PyPI's ``rocketmq``; prints its figures as JSON.
 
-Runs in the virtual environment of that package and imports nothing of ours.
+Runs in the virtual environment of that package and imports nothing of Contrail.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _send_one(producer: Any, topic: str, body: bytes) -> None:
 
 def main() -> None:
     print(json.dumps(send(json.loads(sys.argv[1]))), flush=True)
-    # The destructors of the library shut everything down once more, and that aborts.
+    # The destructors of the library shut all threads down once more, and that aborts.
     os._exit(0)
 
 

@@ -1,6 +1,6 @@
 """Sends or consumes with PyPI's ``rocketmq-python-client``; prints its figures as JSON.
 
-Runs in the virtual environment of that package and imports nothing of ours.
+Runs in the virtual environment of that package and imports nothing of Contrail.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _figures(wall: float, cpu: float, count: int) -> dict[str, float]:
 def main() -> None:
     commands = {"send": send, "consume": consume}
     print(json.dumps(commands[sys.argv[1]](json.loads(sys.argv[2]))), flush=True)
-    # Its threads need not be waited for: everything that is measured has happened.
+    # Its threads need not be waited for: the measured work is done.
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** What a command reports: numbers by name. */
+/** The report of a command: numbers by name. */
 final class Figures {
     private final Map<String, Number> values = new LinkedHashMap<>();
 

@@ -3,10 +3,10 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Load by Apache's Java client. One long life, so that what is measured is compiled code.
+ * Load by Apache's Java client. One long-lived process, so that the measured code is compiled.
  *
  * <p>Reads commands, each a line of words between tabs, and answers each with the lines "begin" and
- * "end" around what it measures, then its figures as JSON; or with "error" and what went wrong.
+ * "end" around the measured part, then its figures as JSON; or with "error" and the cause.
  */
 public final class Load {
     public static void main(String[] arguments) throws Exception {

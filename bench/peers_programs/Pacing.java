@@ -14,7 +14,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * End-to-end latency at a fixed rate=N per second: topic=NAME, group=NAME, bytes=N, warm_up_s=S,
- * seconds=S, and what a consumer takes. With alone=true nobody consumes.
+ * seconds=S, and the options of a consumer. With alone=true there is no consumer.
  *
  * <p>Each message carries the time at which it was meant to be sent, so that a late send counts as
  * latency. Producer and consumer share this process and its clock.
@@ -61,7 +61,7 @@ final class Pacing {
             if (!isAlone) {
                 waitForAll(sent);
             }
-            // What is delivered last is paid for, too.
+            // Count the CPU of the last deliveries, too.
             meter.end();
             check();
             Figures figures = meter.figures(sent).put("received_count", received.get());
@@ -113,7 +113,7 @@ final class Pacing {
         producer.send(message(intendedNanos), new SendCallback() {
             @Override
             public void onSuccess(SendResult result) {
-                // What counts is when the consumer sees it.
+                // The time at which the consumer sees it counts.
             }
 
             @Override
