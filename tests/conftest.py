@@ -1,4 +1,4 @@
-"""What every test run shares: Hypothesis profiles, the kernels under test, the slowest files."""
+"""Shared by every test run: Hypothesis profiles, the kernels under test, the slowest files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _MEMORY = Path("/dev/shm")
 
 # They come first: a worker that took one of them last would run on alone for minutes.
-LONG_FILES = frozenset({"test_client_soak.py", "test_load.py", "test_store_carried.py"})
+LONG_FILES = frozenset(
+    {
+        "test_client_soak.py",
+        "test_differential.py",
+        "test_load.py",
+        "test_pairs.py",
+        "test_store_carried.py",
+    }
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

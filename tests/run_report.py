@@ -1,4 +1,4 @@
-"""What a run of pytest leaves for whoever started it: counts, failures, seconds of each file.
+"""The report of a run of pytest for its caller: counts, failures, seconds of each file.
 
 With ``CONTRAIL_TEST_REPORT`` in the environment they are written there as JSON; the ten slowest
 files are printed at the end of a run that took longer than a minute.

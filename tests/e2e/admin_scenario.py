@@ -1,4 +1,4 @@
-"""What an operator does with the admin client, for any cluster: each part asserts what it sees.
+"""An operator's work with the admin client, for any cluster: each part asserts what it sees.
 
 The same parts run against our own cluster and against Apache's of both generations. Names are
 made from a word that the caller gives, so that parts do not meet.

@@ -66,7 +66,7 @@ class Asker:
         return self.ask(RequestCode.PULL_MESSAGE, {**fields, **changes})
 
     def listed(self, topic: str, **changes: str) -> Sequence[StoredMessage]:
-        """What waits in a topic of the broker's own, as operators see it."""
+        """The messages of a topic of the broker's own, as operators see them."""
         fields = {"topic": topic, "maxMsgNums": "1000", **changes}
         return messages(self.done(RequestCode.LIST_SYSTEM_MESSAGES, fields))
 
@@ -137,7 +137,7 @@ def messages(answer: ReceivedResponse) -> Sequence[StoredMessage]:
 
 
 def route(cluster: LocalCluster, topic: str, number: int = 0) -> TopicRouteData | None:
-    """What one NameServer says of a topic."""
+    """The route of a topic at one NameServer."""
     answer = cluster.caller.call(
         cluster.nameservers[number].address,
         RequestCode.GET_ROUTEINFO_BY_TOPIC,

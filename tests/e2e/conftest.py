@@ -1,4 +1,4 @@
-"""What every end-to-end test shares: patience that a stalled machine cannot use up."""
+"""Shared by every end-to-end test: patience that a stalled machine cannot use up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contrail.client.settings import ClientSettings
 from contrail.testing import BlockingCaller
 
 PATIENCE_MS = 60_000
-# Whose default a test means when it names no timeout.
+# The functions with a default timeout that tests rely on.
 _DEFAULTS: tuple[tuple[Any, str], ...] = (
     (ProducerSettings.__init__, "send_timeout_ms"),
     (ClientSettings.__init__, "api_timeout_ms"),

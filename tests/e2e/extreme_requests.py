@@ -28,6 +28,8 @@ BROKER_TABLES = {
     "timermetrics",
     "contrailSinks",
     "contrailDeliveries",
+    "contrailEscaped",
+    "messageRequestMode.json",
 }
 
 NAMES = (
@@ -338,6 +340,10 @@ NAMESERVER_SHAPES: Mapping[Code, tuple[Shape, ...]] = {
 
 READERS = frozenset(
     {
+        Code.EXCHANGE_BROKER_HA_INFO,
+        Code.GET_BROKER_HA_STATUS,
+        Code.RESET_MASTER_FLUSH_OFFSET,
+        Code.GET_ALL_MESSAGE_REQUEST_MODE,
         Code.QUERY_MESSAGE,
         Code.QUERY_CONSUMER_OFFSET,
         Code.GET_ALL_TOPIC_CONFIG,
@@ -353,6 +359,7 @@ READERS = frozenset(
         Code.UNLOCK_BATCH_MQ,
         Code.GET_ALL_CONSUMER_OFFSET,
         Code.GET_ALL_DELAY_OFFSET,
+        Code.GET_ESCAPED_MESSAGES,
         Code.CHECK_CLIENT_CONFIG,
         Code.GET_TIMER_CHECK_POINT,
         Code.GET_TIMER_METRICS,

@@ -1,4 +1,4 @@
-"""What the load's clients are made of: a connection, the requests they send, and a tally."""
+"""The parts of the load's clients: a connection, the requests they send, and a tally."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Places(NamedTuple):
 
 
 class Tally:
-    """What the load did and what it met; ``stored`` counts acknowledged messages by queue."""
+    """The work of the load and its outcomes; ``stored`` counts acknowledged messages by queue."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -123,7 +123,7 @@ class Client:
     async def close(self) -> None:
         await self._caller.close()
 
-    # What clients ask for.
+    # The requests of clients.
 
     def next_key(self) -> str:
         self._sent += 1

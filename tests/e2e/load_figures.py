@@ -1,4 +1,4 @@
-"""What a process holds, sampled from /proc, and whether it grows.
+"""The resources of a process, sampled from /proc, and whether they grow.
 
 Growth is the slope of a straight line through the samples of the second half, times the length of
 that half, relative to their mean: what the half added, if it added evenly. It must stay below 1 %,
@@ -18,9 +18,9 @@ from typing import NamedTuple
 GROWTH_MAX = 0.01
 MIB = 1 << 20
 
-# What must not grow, and the growth that is noise. A burst leaves holes in the heap, so that a
-# server of 25 MiB cannot be held to 1 % by pages alone; segments of 16 MiB are mapped and let go; a
-# connection that is coming or going is a file; a registration under way is a task.
+# The resources that must not grow, and the growth that is noise. A burst leaves holes in the heap,
+# so that a server of 25 MiB cannot be held to 1 % by pages alone; segments of 16 MiB are mapped and
+# let go; a connection that is coming or going is a file; a registration under way is a task.
 FLOORS: Mapping[str, float] = {
     "private_bytes": MIB,
     "mapped_bytes": 32 * MIB,

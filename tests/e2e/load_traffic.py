@@ -166,7 +166,7 @@ class Load:
         await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC}, at_namesrv=True)
 
     async def _tend(self, client: Client) -> None:
-        """What every client does every half minute."""
+        """The half-minute chores of every client."""
         await client.heartbeat(producer="load_producer")
         await self._refresh_route(client)
 

@@ -1,4 +1,4 @@
-"""What the tests of push consumers share: a handler that notes what it got, and patience."""
+"""Shared by the tests of push consumers: a handler that notes what it got, and patience."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the raw reader of queues must do on every cluster, ours and Apache's."""
+"""Tests of the raw reader of queues that hold on every cluster, ours and Apache's."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Sender(threading.Thread):
 
 
 def missing(namesrv: str, wanted: set[bytes]) -> set[bytes]:
-    """What a consumer waits for in vain."""
+    """The messages that a consumer waits for in vain."""
     with PullConsumer("auditors", namesrv, consume_from_where="first") as consumer:
         consumer.subscribe("orders")
         left, deadline_s = set(wanted), time.monotonic() + PATIENCE_S
@@ -116,3 +116,21 @@ def test_a_plain_copy_of_a_stopped_broker_is_whole(tmp_path: Path) -> None:
     run(
         'cp -a "$store" "$copy"\ncontrail store verify "$copy"', store=store, copy=tmp_path / "copy"
     )
+
+
+@pytest.mark.proves("replication.pair.people")
+def test_a_copy_of_a_running_slave_starts_as_a_master(tmp_path: Path) -> None:
+    copying, checking = recipe()
+    copy = tmp_path / "copy"
+    with LocalCluster(slaves=1, folder=tmp_path / "original") as cluster:
+        with Producer("writers", cluster.namesrv) as producer:
+            for number in range(50):
+                producer.send(Message("orders", b"%d" % number))
+        cluster.wait_for_slaves()
+        run(copying, store=cluster.slaves[0].folder / "store", copy=copy)
+    run(checking, copy=copy)
+    folder = tmp_path / "restored"
+    (folder / "broker-a").mkdir(parents=True)
+    shutil.move(copy, folder / "broker-a" / "store")
+    with LocalCluster(folder=folder) as cluster:
+        assert missing(cluster.namesrv, {b"%d" % number for number in range(50)}) == set()

@@ -15,7 +15,7 @@ from bench.harness import REPOSITORY
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a tiny run writes."""
+    """The result of a tiny run."""
     written = tmp_path_factory.mktemp("bench") / "result.json"
     done = subprocess.run(
         [sys.executable, "-m", "bench", "backlog", "--size", "tiny", "--json", str(written)],

@@ -28,7 +28,7 @@ def absent() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory, absent: dict[str, str]) -> list[dict[str, Any]]:
-    """What a tiny run writes."""
+    """The rows of a tiny run."""
     folder = tmp_path_factory.mktemp("bench")
     written = folder / "result.json"
     command = [sys.executable, "-m", "bench", "client", "--size", "tiny", "--json", str(written)]
@@ -48,7 +48,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory, absent: dict[str, str]) -> li
 
 
 @pytest.mark.timeout(600)
-def test_what_needs_no_peer_has_its_target(rows: list[dict[str, Any]]) -> None:
+def test_rows_that_need_no_peer_have_their_target(rows: list[dict[str, Any]]) -> None:
     targets = {row["name"]: row["target"] for row in rows}
     assert targets[CONCURRENT] == ">= 3x"
     assert [target for name, target in targets.items() if name.startswith(CONSUME)] == [

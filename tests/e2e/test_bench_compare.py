@@ -80,7 +80,7 @@ def test_the_feed_serves_every_case_without_valgrind(tmp_path: Path) -> None:
     assert done.stdout.count(":") == len(cases())
 
 
-def test_what_callgrind_wrote_is_read_by_its_marks(tmp_path: Path) -> None:
+def test_the_output_of_callgrind_is_read_by_its_marks(tmp_path: Path) -> None:
     (tmp_path / "out.1").write_text("desc: Trigger: Client Request: a send\ntotals: 1234\n")
     (tmp_path / "out.2").write_text("desc: Trigger: Program termination\ntotals: 99\n")
     assert _totals(tmp_path / "out") == {"a send": 1234}

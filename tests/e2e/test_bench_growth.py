@@ -21,7 +21,7 @@ from bench.report import Result
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a tiny run writes."""
+    """The result of a tiny run."""
     written = tmp_path_factory.mktemp("bench") / "result.json"
     done = subprocess.run(
         [sys.executable, "-m", "bench", "growth", "--size", "tiny", "--json", str(written)],
@@ -58,7 +58,7 @@ def test_every_row_has_figures_and_the_smallest_point_beside_them(result: dict[s
         assert row["reference"]["best"] > 0, row["name"]
 
 
-def test_what_must_stay_flat_has_a_target(result: dict[str, Any]) -> None:
+def test_rows_that_must_stay_flat_have_a_target(result: dict[str, Any]) -> None:
     targets = {row["name"].split(":")[0]: row["target"] for row in result["rows"]}
     for dimension in DIMENSIONS:
         assert targets[f"send vs {dimension}"] == "<= 1.25x"
@@ -72,7 +72,9 @@ def test_a_full_run_leaves_no_dimension_out() -> None:
     assert set(SIZES["full"].points) == set(DIMENSIONS)
 
 
-def test_what_a_run_leaves_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_says_which_rows_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert measure("timers", size="quick", folder=tmp_path) == []
     assert "timers is left out of a quick run" in capsys.readouterr().err
 

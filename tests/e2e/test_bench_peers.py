@@ -30,7 +30,7 @@ def absent() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory, absent: dict[str, str]) -> list[dict[str, Any]]:
-    """What a tiny run of the group with all peers writes."""
+    """The rows of a tiny run of the group with all peers."""
     return tiny_run(tmp_path_factory.mktemp("bench"), "--only", "c-load")
 
 

@@ -19,7 +19,7 @@ from bench.report import Commit, Result, describe_commit, publish, write_page_ag
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a tiny run writes; in the build folder, since a sync in memory is refused."""
+    """The result of a tiny run; in the build folder, since a sync in memory is refused."""
     written = tmp_path_factory.mktemp("bench") / "result.json"
     done = _bench("store", "--size", "tiny", "--json", str(written))
     assert done.returncode == 0, done.stderr
@@ -70,7 +70,7 @@ def test_the_machine_and_each_kernel_are_named(result: dict[str, Any]) -> None:
     ("size", "kernel", "reason"),
     [("full", "interpreted", "are interpreted"), ("quick", "compiled", "says too little")],
 )
-def test_what_says_too_little_is_not_published(
+def test_a_result_that_says_too_little_is_not_published(
     size: str, kernel: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bench.report.PUBLISHED", tmp_path)
@@ -125,7 +125,7 @@ def test_without_git_no_commit_is_known(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert describe_commit() == Commit("unknown", None)
 
 
-def test_what_warms_up_runs_first_and_is_not_counted() -> None:
+def test_warm_up_work_runs_first_and_is_not_counted() -> None:
     runs: list[str] = []
 
     def side(name: str) -> Figures:

@@ -24,7 +24,7 @@ from bench.wire_peers import absent_peers, is_installed
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a tiny run writes; in the build folder, since a sync in memory is refused."""
+    """The result of a tiny run; in the build folder, since a sync in memory is refused."""
     written = tmp_path_factory.mktemp("bench") / "result.json"
     done = subprocess.run(
         [sys.executable, "-m", "bench", "wire", "--size", "tiny", "--json", str(written)],

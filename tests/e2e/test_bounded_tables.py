@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import pytest
 
-from contrail.broker.fast import known_pulls
+from contrail.broker.fast import pull_forms, pull_templates
 from contrail.broker.handlers import offsets
 from contrail.broker.services import pull_admission
 from contrail.broker.state import consumers, sink_ledger
@@ -29,7 +29,7 @@ from tests.e2e.raw_client import RawClient, pull_fields, send_fields
 
 # Requests of each case, each with names of its own: a table that keeps them grows by as many.
 REQUESTS = 30
-# What a case may leave behind: less than one entry for each of its requests.
+# A case may leave fewer entries behind than it has requests.
 GROWTH_MAX = REQUESTS - 10
 AUTO_MAX = 6
 SHARE = 8
@@ -40,9 +40,9 @@ _BOUNDS = (
     (offsets, "ABSENT_QUEUES_MAX"),
     (pull_admission, "_PASSED_MAX"),
     (pull_admission, "_REFUSED_MAX"),
-    (known_pulls, "_REFUSED_MAX"),
-    (known_pulls, "_KNOWN_MAX"),
-    (known_pulls, "_PATTERNS_MAX"),
+    (pull_forms, "_REFUSED_MAX"),
+    (pull_forms, "_FORMS_MAX"),
+    (pull_templates, "_TEMPLATES_MAX"),
     (consumers, "PULLED_MAX"),
     (sink_ledger, "SINK_COUNT_MAX"),
 )
@@ -52,7 +52,7 @@ Asked = tuple[Mapping[str, str], bytes]
 
 @dataclass(frozen=True)
 class Names:
-    """What one request calls its group and topic, and a word that nothing else has."""
+    """The group and topic of one request, and a word that nothing else has."""
 
     group: str
     topic: str
@@ -415,7 +415,7 @@ def growth(
 
 
 def measured(cluster: LocalCluster, app: Any) -> Counter[str]:
-    """What the server holds, while it does nothing else."""
+    """The objects that the server holds, while it does nothing else."""
     found: list[Counter[str]] = []
 
     async def measure() -> None:

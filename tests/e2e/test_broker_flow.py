@@ -1,4 +1,4 @@
-"""A broker whose disk or event loop is behind: who waits, who does not, who is sent away."""
+"""A broker whose disk or event loop is behind: requests that wait, or that are refused."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def wait_for_parked(broker: SlowBroker, count: int) -> None:
 
 
 @pytest.mark.proves("broker.send.wait-store-ok")
-def test_who_does_not_wait_for_the_disk_is_answered_before_it(slow: SlowBroker) -> None:
+def test_sends_that_do_not_wait_for_the_disk_are_answered_before_it(slow: SlowBroker) -> None:
     with RawClient(slow.app.port) as client:
         assert client.call(SEND, fields_of("waits"), b"first").code == 0
         slow.disk.may_sync.clear()
@@ -191,7 +191,7 @@ def test_sends_of_all_connections_in_one_tick_are_one_append(
     with LocalCluster() as cluster:
         app = cluster.brokers[0].app
         assert app is not None
-        # Who was the last one to send would not wait for the others.
+        # The last connection that sent would not wait for the others.
         with RawClient(cluster.brokers[0].port) as first:
             assert first.call(SEND, fields_of("together"), b"x").code == 0
         clients = [RawClient(cluster.brokers[0].port) for _ in range(5)]
@@ -226,7 +226,7 @@ def test_sends_of_all_connections_in_one_tick_are_one_append(
 
 
 def _unread_bytes(app: Broker) -> int:
-    """What waits in the sockets of a broker's connections."""
+    """The unread bytes in the sockets of a broker's connections."""
     return sum(
         int.from_bytes(fcntl.ioctl(number, termios.FIONREAD, bytes(4)), sys.byteorder)
         for connection in app.server.connections
@@ -239,7 +239,7 @@ def _queue(topic: str) -> dict[str, str]:
 
 
 class _Appending:
-    """A store whose appends of tidy sends are watched."""
+    """A store whose appends of fast sends are watched."""
 
     def __init__(self, store: object, append_chunks: object) -> None:
         self._store = store

@@ -312,7 +312,7 @@ def test_rocketmqs_file_is_read_unknown_names_are_warned_about_and_logs_are_json
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
-def test_what_cannot_be_is_refused_by_name_before_anything_starts(
+def test_invalid_settings_are_refused_by_name_before_the_start(
     started: Any, arguments: list[str], named: str
 ) -> None:
     process = started(*arguments)

@@ -109,7 +109,7 @@ def test_inspect_hints_at_a_missing_segment(root: Path, which: int) -> None:
     assert done.stdout.count("no segment") == 1
 
 
-def test_inspect_does_not_guess_who_wrote_a_store_without_a_checkpoint(tmp_path: Path) -> None:
+def test_inspect_does_not_guess_the_make_of_a_store_without_a_checkpoint(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path / "live")) as store:
         append_numbers(store, 0, 3)
         copy = shutil.copytree(tmp_path / "live", tmp_path / "copy")
@@ -212,7 +212,7 @@ def test_dump_passes_over_damage_and_says_where_it_is(root: Path) -> None:
 @pytest.mark.proves("store.reader.wrong-input")
 @pytest.mark.parametrize("command", ["inspect", "verify", "dump"])
 @pytest.mark.parametrize("what", ["missing", "file", "empty"])
-def test_what_is_no_store_is_one_line_and_exit_code_two(
+def test_a_folder_that_is_no_store_is_one_line_and_exit_code_two(
     tmp_path: Path, command: str, what: str
 ) -> None:
     path = tmp_path / what
@@ -313,7 +313,7 @@ def test_control_characters_of_a_message_do_not_reach_the_terminal(tmp_path: Pat
     assert "\\x1b[31mred" in done.stdout
 
 
-def test_recover_opens_a_store_once_and_says_what_that_took(root: Path) -> None:
+def test_recover_opens_a_store_once_and_reports_the_repairs(root: Path) -> None:
     (root / "abort").write_text("1")
     done = contrail("recover", root, *SLOTS)
     assert done.returncode == 0, done.stderr

@@ -37,19 +37,19 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.mark.proves("client.programs.admin")
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_an_operator_sees_what_is_there(cluster: LocalCluster, part: Part) -> None:
+def test_an_operator_sees_the_cluster(cluster: LocalCluster, part: Part) -> None:
     place = Place(cluster.namesrv)
     asyncio.run(part(place, f"w{PARTS.index(part)}"))
 
 
-def test_groups_off_line_are_reset_too_where_brokers_leave_it_to_clients() -> None:
+def test_offline_groups_are_reset_too_where_brokers_leave_it_to_clients() -> None:
     settings = {"useServerSideResetOffset": "false"}
     with LocalCluster(properties=settings) as cluster:
         asyncio.run(offsets_are_read_set_cloned_and_reset(Place(cluster.namesrv), "told"))
 
 
 async def _register_absent(caller: Caller, name_server: str, topic: str) -> None:
-    """A broker that stays registered as long as ``caller`` is open, and that nobody can reach."""
+    """A broker that stays registered as long as ``caller`` is open, and no client can reach."""
     fields = {
         "brokerName": "broker-b",
         "brokerAddr": f"127.0.0.1:{free_port()}",
@@ -57,14 +57,14 @@ async def _register_absent(caller: Caller, name_server: str, topic: str) -> None
         "haServerAddr": "127.0.0.1:1",
         "brokerId": "0",
     }
-    # One topic alone would be taken for a change to a broker that is known already.
+    # One topic alone would count as a change of a registered broker.
     topics = {name: TopicConfig(name, 3, 3) for name in (topic, "another")}
     body = RegisterBrokerBody(topics).encode()
     answer = await caller.call(name_server, RequestCode.REGISTER_BROKER, fields, body)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
-def test_brokers_that_do_not_answer_are_named_and_the_others_still_tell() -> None:
+def test_brokers_that_do_not_answer_are_named_and_the_others_still_answer() -> None:
     async def run(cluster: LocalCluster, caller: Caller) -> None:
         async with Admin(cluster.namesrv) as admin:
             sent = await make_traffic(admin, "halved")
@@ -79,7 +79,7 @@ def test_brokers_that_do_not_answer_are_named_and_the_others_still_tell() -> Non
             assert isinstance(partial, GroupLag)
             assert {one.queue.broker_name for one in partial.queues} == {"broker-a"}
             assert await admin.lag("readers", allow_partial=True) == partial
-            # The one that does not answer may know it.
+            # The broker that does not answer may know the group.
             assert (await admin.lag("unheard", allow_partial=True)).total == 0
             stats = await admin.topic_stats("halved", allow_partial=True)
             assert stats.count == len(sent)
@@ -100,7 +100,7 @@ def test_brokers_that_do_not_answer_are_named_and_the_others_still_tell() -> Non
         asyncio.run(with_caller(cluster))
 
 
-def test_a_group_that_no_broker_knows_is_no_group_without_lag() -> None:
+def test_a_group_that_no_broker_knows_raises_instead_of_no_lag() -> None:
     async def run(cluster: LocalCluster) -> None:
         async with Admin(cluster.namesrv) as admin:
             sent = await make_traffic(admin, "counted")
@@ -114,14 +114,14 @@ def test_a_group_that_no_broker_knows_is_no_group_without_lag() -> None:
             for queue in await admin.queues("counted"):
                 await admin.commit_offset("readers", queue, 0)
             await admin.delete_group("readers")
-            # Its offsets are still there.
+            # The group's offsets are still there.
             assert (await admin.lag("readers")).total == len(sent)
 
     with LocalCluster() as cluster:
         asyncio.run(run(cluster))
 
 
-def test_a_name_server_that_is_away_is_named_when_each_must_be_told() -> None:
+def test_an_unreachable_name_server_is_named_when_all_must_be_changed() -> None:
     async def run(cluster: LocalCluster) -> None:
         async with Admin(cluster.namesrv, timeout_ms=2_000) as admin:
             await admin.create_topic("told", queues=1)
@@ -136,7 +136,7 @@ def test_a_name_server_that_is_away_is_named_when_each_must_be_told() -> None:
         asyncio.run(run(cluster))
 
 
-def test_an_operator_decides_a_transaction_that_nobody_can_be_asked_about(
+def test_an_operator_decides_a_transaction_without_a_connected_producer(
     cluster: LocalCluster,
 ) -> None:
     async def run() -> None:
@@ -178,7 +178,7 @@ def test_an_admin_must_be_started_and_not_closed(cluster: LocalCluster) -> None:
     asyncio.run(run())
 
 
-def test_stats_of_a_broker_are_there_once_there_was_traffic(cluster: LocalCluster) -> None:
+def test_stats_of_a_broker_exist_once_there_was_traffic(cluster: LocalCluster) -> None:
     async def run() -> None:
         async with Admin(cluster.namesrv) as admin:
             await make_traffic(admin, "counted")

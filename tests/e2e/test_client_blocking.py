@@ -1,4 +1,4 @@
-"""The blocking names: threads, interruptions and what is left after cancelled calls."""
+"""The blocking names: threads, interruptions and cancelled calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def task_count() -> int:
     async def count() -> int:
         return len(asyncio.all_tasks()) - 1
 
-    return background_loop().run(count())
+    return background_loop().run(count)
 
 
 # Threads.
@@ -78,7 +78,7 @@ def test_several_threads_loop_over_one_consumer_and_share_its_messages(
     cluster: LocalCluster, topic: str
 ) -> None:
     received: list[tuple[str, bytes]] = []
-    # Only three at once get past this, each with its first message in hand.
+    # The barrier passes three threads together, each with its first message in hand.
     together = threading.Barrier(3)
 
     def consume() -> None:
@@ -106,7 +106,7 @@ def test_several_threads_loop_over_one_consumer_and_share_its_messages(
     assert {name for name, _ in received} == {"loop-0", "loop-1", "loop-2"}
 
 
-def test_closing_does_not_acknowledge_what_another_thread_has_in_hand(
+def test_closing_does_not_acknowledge_the_message_of_another_thread(
     cluster: LocalCluster, topic: str
 ) -> None:
     has_it, may_go = threading.Event(), threading.Event()
@@ -135,9 +135,7 @@ def test_closing_does_not_acknowledge_what_another_thread_has_in_hand(
         assert next(iter(consumer)).body == b"in hand"
 
 
-def test_closing_waits_for_what_another_thread_has_in_hand(
-    cluster: LocalCluster, topic: str
-) -> None:
+def test_closing_waits_for_the_message_of_another_thread(cluster: LocalCluster, topic: str) -> None:
     has_it, may_go = threading.Event(), threading.Event()
     handled: list[bytes] = []
 
@@ -166,7 +164,7 @@ def test_closing_waits_for_what_another_thread_has_in_hand(
         assert sum(place or 0 for place in admin.committed_offsets("waits", topic).values()) == 1
 
 
-def test_what_a_thread_had_in_hand_when_it_ended_is_sent_back(
+def test_the_message_in_hand_of_an_ended_thread_is_sent_back(
     cluster: LocalCluster, topic: str
 ) -> None:
     def consume() -> None:
@@ -215,7 +213,7 @@ def test_a_loop_that_was_left_and_begun_again_goes_on(cluster: LocalCluster, top
 # Errors.
 
 
-def test_errors_come_to_the_thread_that_called_and_leave_no_circle(
+def test_errors_are_raised_in_the_calling_thread_and_leave_no_reference_cycle(
     cluster: LocalCluster, topic: str
 ) -> None:
     with contrail.Producer("errors", cluster.namesrv) as producer:
@@ -257,7 +255,7 @@ def test_an_interrupted_call_is_cancelled_and_leaves_nothing_behind(
     cluster: LocalCluster, topic: str
 ) -> None:
     class Alarm(Exception):
-        """What a signal's handler may raise in the waiting thread."""
+        """An exception that a signal handler may raise in the waiting thread."""
 
     before = task_count()
     with contrail.PullConsumer("alarms", cluster.namesrv) as consumer:
@@ -321,13 +319,15 @@ def test_cancelled_sends_and_loops_leave_an_asyncio_client_usable(
 
 
 def _task_names() -> list[str]:
-    """Those that are not the client's own, which come and go."""
+    """Tasks without the client's own, which come and go."""
     names = [task.get_name() for task in asyncio.all_tasks()]
     return sorted(name for name in names if not name.startswith("contrail-"))
 
 
 @pytest.mark.proves("client.programs.interrupts")
-def test_what_a_cancelled_task_had_in_hand_comes_again(cluster: LocalCluster, topic: str) -> None:
+def test_the_message_in_hand_of_a_cancelled_task_comes_again(
+    cluster: LocalCluster, topic: str
+) -> None:
     async def main() -> None:
         async with (
             aio.Producer("fails", cluster.namesrv) as producer,

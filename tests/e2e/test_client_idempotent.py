@@ -1,4 +1,4 @@
-"""Idempotent handlers over a SQLite file: what survives a kill, and what is done how often."""
+"""Idempotent handlers over a SQLite file: work and marks after a kill, transactions, threads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def effects(path: Path) -> int:
 
 @contextmanager
 def started(path: Path, mode: str, pauses: str, *namesrv: str) -> Iterator[IO[str]]:
-    """A child that works; killed at the end. What it prints."""
+    """A child process that works; killed at the end. Yields its output."""
     command = [sys.executable, "-m", "tests.e2e.idempotent_child", str(path), mode, pauses]
     child = subprocess.Popen([*command, *namesrv], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
@@ -96,7 +96,7 @@ def test_work_beside_the_store_is_done_again_after_a_kill(path: Path) -> None:
     assert effects(path) == 2
 
 
-def test_who_chooses_so_skips_what_a_kill_left_unfinished(path: Path) -> None:
+def test_with_skip_a_message_that_a_kill_left_unfinished_is_skipped(path: Path) -> None:
     killed_half_way(path, "skip")
     assert not handled(path, "skip")
     assert effects(path) == 1
@@ -139,7 +139,7 @@ def test_marks_are_kept_by_scope_and_for_their_time(tmp_path: Path) -> None:
         assert await billing.standing("k") is Standing.BEGUN
         clock.advance(ms=1000)
         assert await billing.standing("k") is Standing.UNKNOWN
-        # The first note of a store drops what is too old.
+        # The first note of a store drops expired keys.
         again = SqliteStore(tmp_path / "a.db", scope="billing", ttl_ms=1000, clock=clock)
         await again.note("new", Standing.DONE)
         rows = sqlite_rows(tmp_path / "a.db", "SELECT key FROM contrail_handled")
@@ -167,7 +167,7 @@ def test_the_file_is_made_when_it_is_needed_and_every_commit_is_synced(tmp_path:
             assert await transaction.run(lambda _: threading.current_thread()) is not (
                 threading.main_thread()
             )
-        # 2 is FULL; it cannot be asked inside a transaction that changes it.
+        # 2 is FULL; it cannot be read inside a transaction that changes it.
         assert await store._on_thread(_pragma("synchronous")) == [(2,)]
         assert await store._on_thread(_pragma("journal_mode")) == [("wal",)]
         await store.aclose()
@@ -292,7 +292,7 @@ def test_a_plain_transaction_that_did_not_succeed_leaves_nothing(path: Path, end
 
 
 def test_a_store_is_used_by_threads_and_several_loops_at_once(path: Path) -> None:
-    """Each transaction spans awaits, and nothing of another comes between."""
+    """Each transaction spans awaits, and no statement of another comes between."""
     with SqliteStore(path) as store:
 
         @idempotent(store=store, in_transaction=True)

@@ -1,4 +1,4 @@
-"""One client per process and cluster: what is shared, what is refused, and what servers may do."""
+"""One client per process and cluster: sharing, refusals, and failing servers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def topic(cluster: LocalCluster) -> str:
 
 
 def sockets_to(address: str) -> int:
-    """How many connections of this process lead to a local port, as the kernel tells."""
+    """How many connections of this process lead to a local port, as the kernel lists them."""
     port = f":{int(address.rpartition(':')[2]):04X}"
     own = {_link(entry) for entry in Path("/proc/self/fd").iterdir()}
     rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
@@ -68,11 +68,11 @@ async def shared_instance(namesrv: str, **options: Any) -> ClientInstance:
     return instance
 
 
-# What is shared.
+# Sharing.
 
 
 @pytest.mark.proves("client.shared.one-instance")
-def test_everybody_shares_one_connection_per_server_and_one_client_id(
+def test_all_clients_share_one_connection_per_server_and_one_client_id(
     cluster: LocalCluster, topic: str
 ) -> None:
     broker = cluster.brokers[0].address
@@ -114,7 +114,7 @@ def test_everybody_shares_one_connection_per_server_and_one_client_id(
 
 
 @pytest.mark.proves("client.shared.one-instance")
-def test_one_heartbeat_tells_of_all_groups(
+def test_one_heartbeat_names_all_groups(
     cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"heartbeat_broker_interval_ms": 200}
@@ -148,7 +148,7 @@ def test_one_heartbeat_tells_of_all_groups(
 
 
 @pytest.mark.proves("client.shared.second-of-a-group")
-def test_a_second_of_the_same_group_is_refused_by_name_unless_it_has_its_own_instance(
+def test_a_second_client_of_the_same_group_is_refused_by_name_unless_it_has_its_own_instance(
     cluster: LocalCluster, topic: str
 ) -> None:
     async def main() -> None:
@@ -168,7 +168,7 @@ def test_a_second_of_the_same_group_is_refused_by_name_unless_it_has_its_own_ins
             async with Producer("orders", namesrv, instance_name="other") as other:
                 await other.send(Message(topic, b"from the other"))
                 assert other.client_id.endswith("@other")
-            # Those that were refused have taken nothing along.
+            # The refused clients have freed nothing of the others.
             await first.send(Message(topic, b"from the first"))
 
     asyncio.run(main())
@@ -219,7 +219,7 @@ def test_closing_frees_tasks_sockets_files_and_threads(cluster: LocalCluster, to
 
         for _ in range(2):
             await once()
-            # Threads of a pool end on their own time once they were told to.
+            # Threads of a pool end some time after their shutdown.
             await eventually_async(is_no_more_than_before, "everything is let go of")
         assert instances._by_loop == {}
 
@@ -237,10 +237,10 @@ def _thread_names() -> list[str]:
     return [thread.name for thread in threading.enumerate()]
 
 
-def test_the_brokers_hear_of_a_group_that_joins_later_at_once(
+def test_brokers_get_a_heartbeat_at_once_for_a_group_that_joins_later(
     cluster: LocalCluster, topic: str
 ) -> None:
-    # The next heartbeat of the clock does not help it.
+    # The next periodic heartbeat is far off.
     options = {"heartbeat_broker_interval_ms": 3_600_000}
 
     async def main() -> None:
@@ -273,7 +273,7 @@ async def _producer_groups(admin: Admin) -> set[str]:
 
 
 @pytest.mark.proves("client.shared.nameservers")
-def test_the_first_nameserver_asked_is_any_and_failures_go_round(
+def test_the_first_nameserver_asked_is_random_and_failures_go_round(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     addresses = [f"10.0.0.{number}:9876" for number in range(4)]
@@ -294,7 +294,7 @@ def test_the_first_nameserver_asked_is_any_and_failures_go_round(
             instance = ClientInstance(ClientSettings.of(addresses))
             monkeypatch.setattr(instance.caller, "call", call)
             asked.clear()
-            # Many at once: one that fails must not lead another past the one that is alive.
+            # Many at once: a failing call must not lead another past the NameServer that is alive.
             answers = await asyncio.gather(
                 *(instance.name_servers.call(RequestCode.GET_BROKER_CLUSTER_INFO) for _ in "12345")
             )
@@ -309,7 +309,7 @@ def test_the_first_nameserver_asked_is_any_and_failures_go_round(
     asyncio.run(main())
 
 
-def test_nobody_there_says_what_each_nameserver_did() -> None:
+def test_without_a_nameserver_the_error_has_each_ones_failure() -> None:
     async def main() -> None:
         async with Producer("orders", "127.0.0.1:1;127.0.0.1:2") as producer:
             with pytest.raises(NameServerUnreachable) as caught:
@@ -343,7 +343,7 @@ async def _send_through_failing_nameservers(cluster: LocalCluster) -> None:
             f"through-{number}", cluster.namesrv, poll_name_server_interval_ms=100
         ) as producer:
             while not stop.is_set():
-                # Another topic, now and then: its route is asked for at the worst of times.
+                # Another topic, now and then: its route is requested at the worst moments.
                 topic = f"fresh-{sent // 40 % FRESH_TOPICS}"
                 receipt = await producer.send(Message(topic, b"x"), timeout_ms=60_000)
                 assert receipt.status.name == "SEND_OK"
@@ -364,7 +364,7 @@ async def _send_through_failing_nameservers(cluster: LocalCluster) -> None:
         await more()
     for server in (first, second):
         await asyncio.to_thread(server.start)
-        # It knows nobody yet.
+        # It has no broker yet.
         await more()
     await asyncio.to_thread(cluster.wait_for_routes, cluster.brokers[0])
     survivor.kill()
@@ -377,7 +377,7 @@ async def _send_through_failing_nameservers(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.proves("client.shared.reconnects")
-def test_reconnecting_waits_longer_each_time_and_never_for_everybody_the_same() -> None:
+def test_reconnecting_waits_longer_each_time_and_differs_between_clients() -> None:
     for failure_count in range(40):
         shortest, longest = (reconnect_delay_s(failure_count, at) for at in (0.0, 0.999))
         assert longest > 2 * shortest
@@ -386,7 +386,7 @@ def test_reconnecting_waits_longer_each_time_and_never_for_everybody_the_same() 
 
 
 @pytest.mark.proves("client.shared.routes")
-def test_routes_are_refreshed_by_the_clock(cluster: LocalCluster, topic: str) -> None:
+def test_routes_are_refreshed_periodically(cluster: LocalCluster, topic: str) -> None:
     async def main() -> None:
         async with Producer(
             "orders", cluster.namesrv, poll_name_server_interval_ms=100
@@ -414,7 +414,7 @@ def test_a_failed_send_refreshes_the_route_at_once() -> None:
 
 
 async def _send_while_a_broker_leaves(cluster: LocalCluster) -> None:
-    # An hour: only the failure can have asked.
+    # The interval is an hour: only the failure can have caused the request.
     async with Producer(
         "orders", cluster.namesrv, poll_name_server_interval_ms=3_600_000
     ) as producer:
@@ -440,8 +440,8 @@ def test_consuming_goes_on_within_seconds_of_a_brokers_restart(how: str) -> None
 
 
 async def _restart_under_consumers(cluster: LocalCluster, how: str) -> None:
-    # Long intervals: what goes on does so because somebody noticed. From the first message on:
-    # nobody says when the push consumers have asked for the end of a queue.
+    # Long intervals: only notifications and errors move things. From the first message on: there is
+    # no sign that a push consumer has asked for the end of a queue.
     options: dict[str, Any] = {
         "heartbeat_broker_interval_ms": 3_600_000,
         "rebalance_interval_ms": 3_600_000,

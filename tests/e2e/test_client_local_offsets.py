@@ -1,4 +1,4 @@
-"""A broadcasting consumer's progress in its file: written when there is something to write."""
+"""A broadcasting consumer's progress in its file: written when it changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contrail.client.settings import ClientSettings
 from contrail.errors import StateFileDamaged
 
 QUEUE, OTHER = MessageQueue("订单", "broker-a", 0), MessageQueue("订单", "broker-a", 1)
-# As fastjson writes it when it is told to be pretty.
+# As fastjson's pretty format writes it.
 APACHES = """{
 \t"offsetTable":{{
 \t\t\t"brokerName":"broker-a",
@@ -39,7 +39,7 @@ def offsets_in(folder: Path, *, name: str = "billing-1") -> LocalOffsets:
     return LocalOffsets(cast(ClientInstance, instance), "g", folder)
 
 
-def test_the_file_is_where_and_as_apaches_is(tmp_path: Path) -> None:
+def test_the_file_has_apaches_path_and_form(tmp_path: Path) -> None:
     offsets = offsets_in(tmp_path)
     assert offsets.path == tmp_path / "10.0.0.1@billing-1@u" / "g" / "offsets.json"
     assert offsets_in(tmp_path, name="DEFAULT").path.parts[-3] == "10.0.0.1@DEFAULT@u"
@@ -63,7 +63,7 @@ def test_the_file_is_where_and_as_apaches_is(tmp_path: Path) -> None:
     assert offsets.path.with_suffix(".json.bak").read_text(encoding="utf-8") == APACHES
 
 
-def test_nothing_is_written_while_there_is_nothing_to_write(tmp_path: Path) -> None:
+def test_an_unchanged_file_is_not_written(tmp_path: Path) -> None:
     offsets = offsets_in(tmp_path)
 
     async def scenario() -> None:
@@ -134,7 +134,7 @@ def test_one_bad_entry_is_kept_aside_and_the_others_are_read(
 
 
 @pytest.mark.proves("cli.small-rules.bad-local-entry")
-def test_what_is_kept_aside_goes_on_where_the_backup_has_it(tmp_path: Path) -> None:
+def test_an_entry_kept_aside_goes_on_at_the_backups_offset(tmp_path: Path) -> None:
     offsets = offsets_in(tmp_path)
     offsets.path.parent.mkdir(parents=True)
     offsets.path.with_suffix(".json.bak").write_text(APACHES, encoding="utf-8")

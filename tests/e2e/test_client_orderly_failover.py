@@ -1,4 +1,4 @@
-"""Ordered queues of a consumer that is killed or cut off: soon another's, and never two's."""
+"""Ordered queues of a killed or cut-off consumer: another member has them soon, two never."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.e2e.push_setup import fresh
 
 MESSAGES_PER_QUEUE = 400
 HANDLING_S = 0.02
-# What is promised, and what a busy machine may add to it.
+# The promised time, and the addition for a busy machine.
 NEXT_MEMBER_S = 7.0
 CHILD = """
 import sys, time
@@ -49,7 +49,7 @@ with contrail.PushConsumer(
 def cluster() -> Iterator[LocalCluster]:
     running = LocalCluster(properties={"brokerIP1": PROXY_HOST})
     broker = running.brokers[0]
-    # What the NameServer is told, and waits for.
+    # The NameServer's settings.
     broker.address = f"{PROXY_HOST}:{broker.port}"
     with running:
         yield running
@@ -76,7 +76,7 @@ async def fill(namesrv: str, topic: str, count: int = MESSAGES_PER_QUEUE) -> lis
 
 
 class Member:
-    """A consumer that notes when it handles what."""
+    """A consumer that notes the time of each message."""
 
     def __init__(self, name: str, group: str, namesrv: str) -> None:
         self.spans: list[tuple[MessageQueue, int, float, float]] = []
@@ -122,7 +122,7 @@ def test_after_kill_9_the_next_member_starts_within_seven_seconds(
         )
         assert child.stdout is not None
         try:
-            # It has all four queues, until the other joins.
+            # The first member has all four queues, until the other joins.
             await asyncio.to_thread(child.stdout.readline)
             member = Member("stays", group, namesrv)
             await member.join(topic)
@@ -148,7 +148,7 @@ def test_after_kill_9_the_next_member_starts_within_seven_seconds(
 def test_a_live_member_whose_connection_is_cut_never_shares_a_queue(
     cluster: LocalCluster, proxy: CuttingProxy, tells_client: bool
 ) -> None:
-    """Closed: it comes back at once. Silent: it does not even know, and must stop by itself."""
+    """Closed: the member reconnects at once. Silent: its lease alone must stop it."""
 
     async def main() -> None:
         namesrv, topic, group = cluster.namesrv, fresh("orders"), fresh("readers")

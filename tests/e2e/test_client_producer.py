@@ -69,7 +69,7 @@ def make_topic(cluster: LocalCluster, topic: str, queues: int = 2, *, order: boo
 
 
 def stored(cluster: LocalCluster, topic: str, queues: int = 2) -> list[StoredMessage]:
-    """Everything in a topic, broker by broker and queue by queue."""
+    """All messages of a topic, broker by broker and queue by queue."""
     return [
         message
         for number in range(len(cluster.brokers))
@@ -92,7 +92,7 @@ def stored_in(broker: Asker, topic: str, queue_id: int) -> list[StoredMessage]:
             return found
 
 
-def test_a_message_arrives_with_all_it_has(cluster: LocalCluster) -> None:
+def test_a_message_arrives_with_all_its_fields(cluster: LocalCluster) -> None:
     async def work() -> None:
         async with producing(cluster) as producer:
             receipt = await producer.send(
@@ -230,7 +230,7 @@ def test_a_batch_is_one_request_into_one_queue(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.proves("client.producer.send-many")
-def test_many_are_cut_into_batches_and_all_arrive(cluster: LocalCluster) -> None:
+def test_a_list_is_cut_into_batches_and_all_messages_arrive(cluster: LocalCluster) -> None:
     make_topic(cluster, "many")
 
     async def work() -> None:
@@ -241,7 +241,7 @@ def test_many_are_cut_into_batches_and_all_arrive(cluster: LocalCluster) -> None
             )
             assert sent.batch_count == len(sent.receipts) == 3
             assert sum(len(one.message_id.split(",")) for one in sent.receipts) == 500
-            # By itself in its batch, and too long for one: it is sent like any single message.
+            # Alone, as it is too long for a batch: it is sent like any single message.
             alone = await producer.send_many([Message("many", bytes(4 << 20))])
             assert alone.batch_count == 1
             assert (await producer.send_many([])).batch_count == 0
@@ -267,7 +267,7 @@ def test_a_message_for_later_can_be_recalled_and_has_a_handle(cluster: LocalClus
     run(work())
 
 
-def test_sixty_four_at_once_lose_and_double_nothing(cluster: LocalCluster) -> None:
+def test_sixty_four_concurrent_sends_lose_and_double_no_message(cluster: LocalCluster) -> None:
     make_topic(cluster, "crowd")
 
     async def work() -> None:
@@ -303,7 +303,7 @@ def test_one_group_has_one_producer_and_all_share_one_client(cluster: LocalClust
     run(work())
 
 
-def test_closing_waits_for_what_is_under_way(cluster: LocalCluster) -> None:
+def test_closing_waits_for_sends_under_way(cluster: LocalCluster) -> None:
     make_topic(cluster, "last")
 
     async def work() -> None:
@@ -326,7 +326,7 @@ def test_closing_waits_for_asynchronous_sends_that_have_not_begun(
     async def work() -> None:
         async with producing(cluster) as producer:
             futures = [
-                # Nobody knows the route yet.
+                # The route is not known yet.
                 producer.send_async(Message(f"unbegun-{at % 2}", b"%d" % at, **options))
                 for at in range(200)
             ]
@@ -380,7 +380,7 @@ def test_a_key_leads_to_the_same_queue_however_it_is_sent(cluster: LocalCluster)
         assert mine == [b"%d" % at for at in range(7)]
 
 
-def test_what_is_no_list_of_messages_is_told_so(cluster: LocalCluster) -> None:
+def test_anything_but_a_list_of_messages_is_refused_with_the_fix(cluster: LocalCluster) -> None:
     async def work() -> None:
         one: Any = Message("whole", b"x")
         async with producing(cluster) as producer:
@@ -411,7 +411,7 @@ def test_name_servers_that_never_answer_cost_no_more_than_the_timeout() -> None:
                 began_s = loop.time()
                 with pytest.raises(NameServerUnreachable, match="in time where topic 't' is"):
                     await send()
-                # Each NameServer by itself would have a minute.
+                # Each NameServer alone would have a minute.
                 assert loop.time() - began_s < PATIENCE_S / 2
 
     with ExitStack() as stack:
@@ -430,7 +430,7 @@ def test_a_traced_producer_leaves_a_trace(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.proves("client.shared.errors")
-def test_a_topic_that_nobody_may_make_is_named_with_the_fix() -> None:
+def test_a_topic_that_no_broker_may_create_is_named_with_the_fix() -> None:
     async def work(cluster: LocalCluster) -> None:
         async with producing(cluster) as producer:
             with pytest.raises(RouteMissing, match="contrail topic create absent") as caught:
@@ -481,7 +481,7 @@ def test_servers_that_die_cost_no_send_while_one_of_each_is_left() -> None:
 
 
 class Refusals:
-    """What brokers refused with, attempt by attempt."""
+    """The refusals of brokers, attempt by attempt."""
 
     def __init__(self) -> None:
         self.codes: list[int] = []
@@ -502,7 +502,7 @@ class Refusals:
 
 @pytest.mark.proves("client.producer.retries")
 def test_sends_go_on_while_a_broker_is_drained() -> None:
-    """Ordered topics are refused at once, long before the routes say so."""
+    """Ordered topics are refused at once, long before the routes change."""
 
     async def work(cluster: LocalCluster) -> None:
         refusals = Refusals()
@@ -523,7 +523,7 @@ def test_sends_go_on_while_a_broker_is_drained() -> None:
 
 
 @pytest.mark.proves("cli.small-rules.client-errors")
-def test_a_list_for_send_is_told_of_send_batch_in_one_line(cluster: LocalCluster) -> None:
+def test_a_list_given_to_send_is_pointed_to_send_batch_in_one_line(cluster: LocalCluster) -> None:
     messages = [Message("orders", b"x" * 100) for _ in range(200)]
     with (
         BlockingProducer("lists", cluster.namesrv) as producer,

@@ -1,4 +1,4 @@
-"""A running push consumer writes its progress by the clock, and retries locally when it should."""
+"""A running push consumer writes its progress periodically, and retries locally when it should."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def progress(namesrv: str, group: str, queue: MessageQueue) -> int | None:
 
 
 class Gated:
-    """A handler that ends when it may."""
+    """A handler that ends when the test lets it."""
 
     def __init__(self) -> None:
         self.begun: list[ConsumedMessage] = []
@@ -37,7 +37,7 @@ class Gated:
 
 
 async def handled_while_paused(consumer: PushConsumer, handler: Gated) -> MessageQueue:
-    """One message is handled, and no pull that comes after could carry the progress along."""
+    """One message is handled, and no later pull could carry the offset."""
     await eventually_async(lambda: handler.begun)
     [message] = handler.begun
     consumer.pause()
@@ -47,7 +47,7 @@ async def handled_while_paused(consumer: PushConsumer, handler: Gated) -> Messag
 
 
 @pytest.mark.proves("client.consumers.progress")
-def test_progress_is_written_by_the_clock_without_a_close() -> None:
+def test_progress_is_written_periodically_without_a_close() -> None:
     async def main(namesrv: str) -> None:
         topic = fresh("clocked")
         await send(namesrv, topic, ["one"])

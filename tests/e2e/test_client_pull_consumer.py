@@ -1,4 +1,4 @@
-"""The pull consumer against a real broker: polling, places, progress, filters, plain pulls."""
+"""The pull consumer against a real broker: polling, seeking, progress, filters, single pulls."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 async def polled(consumer: PullConsumer, count: int, **options: int) -> list[ReceivedMessage]:
-    """So many messages, however many polls they take."""
+    """``count`` messages, however many polls they take."""
     found: list[ReceivedMessage] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(found) < count:
@@ -112,7 +112,9 @@ def test_assigned_queues_are_read_in_order_and_progress_is_kept_at_close(
     assert broker.offset_of(f"g-{topic}", topic) == 50
 
 
-def test_a_subscribed_topic_is_read_whole(cluster: LocalCluster, broker: Asker, topic: str) -> None:
+def test_a_subscribed_topic_is_read_from_all_queues(
+    cluster: LocalCluster, broker: Asker, topic: str
+) -> None:
     sent = [*fill(broker, topic, 30), *fill(broker, topic, 30, queue_id=1)]
 
     async def scenario() -> None:
@@ -126,7 +128,7 @@ def test_a_subscribed_topic_is_read_whole(cluster: LocalCluster, broker: Asker, 
     run(scenario())
 
 
-def test_what_the_application_failed_at_comes_again(
+def test_messages_of_a_failed_block_come_again(
     cluster: LocalCluster, broker: Asker, topic: str
 ) -> None:
     sent = fill(broker, topic, 4)
@@ -148,7 +150,7 @@ def test_what_the_application_failed_at_comes_again(
     run(scenario())
 
 
-def test_seeking_drops_what_was_fetched_and_goes_on_from_there(
+def test_seeking_drops_fetched_messages_and_goes_on_from_there(
     cluster: LocalCluster, broker: Asker, topic: str
 ) -> None:
     sent = fill(broker, topic, 40)
@@ -177,7 +179,7 @@ def test_seeking_drops_what_was_fetched_and_goes_on_from_there(
     assert broker.offset_of(f"g-{topic}", topic) == 40
 
 
-def test_without_auto_commit_only_a_commit_is_kept(
+def test_without_auto_commit_only_a_commit_writes_progress(
     cluster: LocalCluster, broker: Asker, topic: str
 ) -> None:
     fill(broker, topic, 10)
@@ -206,14 +208,14 @@ def test_without_auto_commit_only_a_commit_is_kept(
     run(scenario())
 
 
-def test_committed_is_what_is_written_and_not_what_is_noted(
+def test_committed_is_the_stored_offset_and_not_the_noted_one(
     cluster: LocalCluster, broker: Asker, topic: str
 ) -> None:
     fill(broker, topic, 4)
     group, queue = f"g-{topic}", queue_of(topic)
 
     async def scenario() -> None:
-        # Nothing is written by the clock in the time of a test.
+        # No periodic write falls into the time of a test.
         async with consumer_of(cluster, group, auto_commit_interval_ms=3_600_000) as consumer:
             await consumer.assign([queue])
             await polled(consumer, 2, count_max=2)
@@ -221,7 +223,7 @@ def test_committed_is_what_is_written_and_not_what_is_noted(
             # Two are noted as handled by the second poll.
             assert not has_progress(broker, group, topic)
             assert await consumer.committed(queue) is None
-            # Having looked does not forget what was noted.
+            # Reading the stored offset does not forget the noted ones.
             assert dict(consumer._running().offsets.snapshot()) == {queue: 2}
             await consumer.commit()
             assert await consumer.committed(queue) == 4
@@ -229,7 +231,7 @@ def test_committed_is_what_is_written_and_not_what_is_noted(
     run(scenario())
 
 
-def test_progress_is_written_by_the_clock_without_a_close(
+def test_progress_is_written_periodically_without_a_close(
     cluster: LocalCluster, broker: Asker, topic: str
 ) -> None:
     fill(broker, topic, 5)
@@ -239,7 +241,7 @@ def test_progress_is_written_by_the_clock_without_a_close(
         async with consumer_of(cluster, group, auto_commit_interval_ms=50) as consumer:
             await consumer.assign([queue_of(topic)])
             await polled(consumer, 5)
-            # It says that the five are handled.
+            # This poll counts the five as handled.
             assert await consumer.poll(timeout_ms=1) == []
 
             async def is_written() -> bool:
@@ -338,7 +340,7 @@ def test_paused_queues_hand_out_nothing_until_resumed(
 def test_tags_are_exact_and_sql_is_answered(
     cluster: LocalCluster, broker: Asker, topic: str
 ) -> None:
-    # These two have the same hash in Java, which is all that a broker compares.
+    # These two tags have the same hash in Java, and a broker compares hashes only.
     fill(broker, topic, 2, tag="Aa")
     fill(broker, topic, 2, tag="BB")
 
@@ -355,7 +357,7 @@ def test_tags_are_exact_and_sql_is_answered(
     run(scenario())
 
 
-def test_a_plain_pull_asks_once_and_remembers_nothing(
+def test_a_single_pull_asks_once_and_keeps_no_state(
     cluster: LocalCluster, broker: Asker, topic: str
 ) -> None:
     sent = fill(broker, topic, 5)
@@ -384,7 +386,7 @@ def test_a_plain_pull_asks_once_and_remembers_nothing(
     run(scenario())
 
 
-def test_wrong_use_is_refused_with_the_way_out(cluster: LocalCluster, topic: str) -> None:
+def test_wrong_use_is_refused_with_the_fix(cluster: LocalCluster, topic: str) -> None:
     async def scenario() -> None:
         consumer = consumer_of(cluster, f"g-{topic}")
         with pytest.raises(ClientClosed, match="with"):
@@ -474,7 +476,7 @@ def test_fetching_ahead_stops_when_enough_is_held(
 
 
 async def held_counts(cluster: LocalCluster, consumer: PullConsumer) -> list[int]:
-    """How much each queue of a consumer holds, as its broker is told by it."""
+    """How much each queue of a consumer holds, as its running info reports it."""
     answer = await asyncio.to_thread(
         cluster.caller.call,
         cluster.brokers[0].address,

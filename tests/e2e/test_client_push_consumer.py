@@ -78,7 +78,7 @@ def test_every_message_is_handled_once_and_the_next_member_goes_on_after_it(
     asyncio.run(main())
 
 
-def test_what_is_sent_after_the_start_is_not_missed(namesrv: str, topic: str, group: str) -> None:
+def test_messages_sent_after_the_start_are_not_missed(namesrv: str, topic: str, group: str) -> None:
     async def main() -> None:
         await send(namesrv, topic, ["before"])
         seen = Seen()
@@ -86,7 +86,7 @@ def test_what_is_sent_after_the_start_is_not_missed(namesrv: str, topic: str, gr
         await send(namesrv, topic, ["after"])
         await eventually_async(lambda: "after" in seen.bodies)
         await consumer.close()
-        # Brokers let a new group begin with what is there while a topic is small. Of two queues
+        # Brokers let a new group begin with the first message while a topic is small. Of two queues
         # either may come first.
         assert set(seen.bodies) <= {"before", "after"}
 
@@ -111,7 +111,7 @@ def test_tags_with_equal_hashes_are_told_apart(namesrv: str, topic: str, group: 
         queues = await progress(namesrv, group, topic)
         await consumer.close()
         assert sorted(seen.bodies) == ["also wanted", "wanted"]
-        # The unwanted one does not hold its queue back.
+        # The unwanted message does not hold its queue's progress back.
         assert queues == 3
 
     async def progress(namesrv: str, group: str, topic: str) -> int:
@@ -269,7 +269,7 @@ def test_a_plain_function_runs_in_threads_side_by_side(
 ) -> None:
     async def main() -> None:
         await send(namesrv, topic, numbers(4))
-        # Only four at once get past this.
+        # The barrier passes four threads together.
         together = threading.Barrier(4)
         done: list[str] = []
 
@@ -307,7 +307,7 @@ def test_no_more_handlers_run_at_once_than_allowed(namesrv: str, topic: str, gro
 
 
 @pytest.mark.proves("client.consumers.flow-control")
-def test_a_consumer_holds_only_so_much_while_its_handler_is_slow(
+def test_a_consumer_holds_a_bounded_number_of_messages_while_its_handler_is_slow(
     namesrv: str, topic: str, group: str
 ) -> None:
     async def main() -> None:
@@ -328,7 +328,7 @@ def test_a_consumer_holds_only_so_much_while_its_handler_is_slow(
         )
         await eventually_async(lambda: held(consumer) > 50)
         await asyncio.sleep(0.2)
-        # One pull may begin while just enough is held.
+        # One pull may begin while just below the bound is held.
         assert held(consumer) <= 50 + 32
         release.set()
         await eventually_async(lambda: count == 301)
@@ -458,7 +458,7 @@ def test_breaking_out_and_leaving_the_block_acknowledges(
     asyncio.run(main())
 
 
-def test_cancelling_the_user_neither_loses_nor_acknowledges(
+def test_cancelling_the_loops_task_neither_loses_nor_acknowledges(
     cluster: LocalCluster, namesrv: str, topic: str, group: str
 ) -> None:
     async def main() -> None:
@@ -485,7 +485,7 @@ def test_cancelling_the_user_neither_loses_nor_acknowledges(
     asyncio.run(main())
 
 
-def test_an_error_that_is_caught_around_the_loop_loses_nothing(
+def test_an_error_that_is_caught_around_the_loop_loses_no_message(
     cluster: LocalCluster, namesrv: str, topic: str, group: str
 ) -> None:
     async def main() -> None:
@@ -511,7 +511,7 @@ def test_an_error_that_is_caught_around_the_loop_loses_nothing(
     asyncio.run(main())
 
 
-def test_a_loop_that_is_left_and_begun_again_sends_back_what_was_not_acknowledged(
+def test_a_loop_that_is_left_and_begun_again_sends_back_unacknowledged_messages(
     cluster: LocalCluster, namesrv: str, topic: str, group: str
 ) -> None:
     async def main() -> None:
@@ -534,7 +534,7 @@ def test_a_loop_that_is_left_and_begun_again_sends_back_what_was_not_acknowledge
     asyncio.run(main())
 
 
-def test_what_a_task_had_in_hand_comes_again_while_the_consumer_goes_on(
+def test_the_message_in_hand_of_an_ended_task_comes_again_while_the_consumer_goes_on(
     cluster: LocalCluster, namesrv: str, topic: str, group: str
 ) -> None:
     async def main() -> None:
@@ -690,7 +690,7 @@ def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves(
 
 
 @pytest.mark.proves("client.consumers.broadcasting")
-def test_everybody_gets_broadcast_messages_and_failed_ones_are_skipped(
+def test_all_members_get_broadcast_messages_and_failed_ones_are_skipped(
     namesrv: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     async def main() -> None:
@@ -725,8 +725,8 @@ def test_a_request_is_answered_by_the_handler(namesrv: str, topic: str, group: s
             await message.reply(b"answer to " + message.body)
 
         await make_topic(namesrv, topic)
-        # From the first message: a group that starts at the end asks where that is, and on a busy
-        # machine it asks after the request was stored.
+        # From the first message: a group that starts at the end asks for the end, on a busy machine
+        # after the request was stored.
         consumer = await consuming(namesrv, group, topic, handler)
         async with Producer(fresh("senders"), namesrv) as producer:
             reply = await producer.request(Message(topic, b"question"), timeout_ms=60_000)

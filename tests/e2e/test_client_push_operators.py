@@ -1,4 +1,4 @@
-"""A push consumer when operators and brokers interfere: resets, questions, restarts."""
+"""A push consumer when operators and brokers interfere: resets, running info, restarts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def numbers(count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_group_that_is_reset_while_it_consumes_gets_everything_again(
+def test_a_group_that_is_reset_while_it_consumes_gets_all_messages_again(
     namesrv: str, topic: str, group: str, orderly: bool
 ) -> None:
     async def main() -> None:
@@ -59,7 +59,7 @@ def test_a_group_that_is_reset_while_it_consumes_gets_everything_again(
     asyncio.run(main())
 
 
-def test_a_place_beyond_the_end_is_corrected(namesrv: str, topic: str, group: str) -> None:
+def test_an_offset_beyond_the_end_is_corrected(namesrv: str, topic: str, group: str) -> None:
     async def main() -> None:
         async with Admin(namesrv) as admin:
             # A topic made by a send alone has its route a moment later.
@@ -85,7 +85,7 @@ def test_a_place_beyond_the_end_is_corrected(namesrv: str, topic: str, group: st
     asyncio.run(main())
 
 
-def test_an_operator_sees_how_a_consumer_is_and_what_it_has(
+def test_an_operator_sees_a_consumers_running_info_and_queues(
     namesrv: str, topic: str, group: str
 ) -> None:
     async def main() -> None:
@@ -93,7 +93,7 @@ def test_an_operator_sees_how_a_consumer_is_and_what_it_has(
         seen = Seen()
         consumer = await consuming(namesrv, group, topic, seen)
         await seen.reach(4)
-        # What a handler has begun with counts once it has returned.
+        # A message counts once its handler has returned.
         await eventually_async(lambda: sum(consumer.consumer_status(topic).values()) == 4)
         async with Admin(namesrv) as admin:
             info = await admin.running_info(group, consumer.client_id)

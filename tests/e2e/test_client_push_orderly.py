@@ -40,7 +40,7 @@ def group() -> str:
 
 
 async def fill(namesrv: str, topic: str, count: int) -> list[MessageQueue]:
-    """So many messages into each queue; the body is the place in the queue."""
+    """Messages into each queue; the body is the queue offset."""
     async with Producer(fresh("senders"), namesrv) as producer:
         queues = await producer.publish_queues(topic)
         for number in range(count):
@@ -50,7 +50,7 @@ async def fill(namesrv: str, topic: str, count: int) -> list[MessageQueue]:
 
 
 class Order:
-    """Notes what comes in which order, and that no queue has two handlers at once.
+    """Notes the order of messages, and that no queue has two handlers at once.
 
     The first handlers wait until ``together`` queues have one.
     """
@@ -106,7 +106,7 @@ def test_a_failed_message_is_tried_again_in_place_while_other_queues_go_on(
         async def handler(message: ConsumedMessage) -> None:
             own, number = seen[message.queue], int(message.body)
             own.append((number, message.reconsume_times))
-            # It fails until the others are done: nobody of them can have waited for it.
+            # It fails until the others are done: none of them can have waited for it.
             is_too_early = message.reconsume_times < 2 or others_count() < 15
             if message.queue == queues[0] and number == 2 and is_too_early:
                 raise ValueError("not yet")
@@ -160,7 +160,7 @@ def test_a_message_that_failed_too_often_goes_to_the_dead_letters_and_the_queue_
 
 
 @pytest.mark.proves("client.consumers.orderly")
-def test_members_that_come_and_go_never_have_one_queue_at_once(
+def test_members_that_come_and_go_never_have_one_queue_at_the_same_time(
     namesrv: str, topic: str, group: str
 ) -> None:
     async def main() -> None:

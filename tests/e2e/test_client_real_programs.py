@@ -1,6 +1,6 @@
 """The client in whole programs, each a process of its own: loops, forks, signals and exits.
 
-Every warning in them is an error, and what they leave on stderr fails the test.
+Every warning in them is an error, and text on stderr fails the test.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tests.e2e.asking import Asker, route
 
 PROGRAMS = Path(__file__).parent / "client_programs"
 PATIENCE_S = 120.0
-# Two cores and many neighbours: this is "at once". A pull is held for longer, and whatever else a
-# program waits for takes it a minute and more.
+# Two cores and many neighbours: this counts as "at once". A pull is held for longer, and every
+# other wait of a program lasts a minute and more.
 PROMPT_S = 14.0
 _numbers = itertools.count(1)
 
@@ -49,7 +49,7 @@ def command(name: str, *arguments: str, warnings: str = "error") -> list[str]:
 
 
 def run(name: str, *arguments: str, is_clean: bool = True) -> str:
-    """What a program prints; it ends well and, if it is clean, complains of nothing."""
+    """A program's output; it ends with 0 and, if ``is_clean``, with an empty stderr."""
     done = subprocess.run(
         command(name, *arguments, warnings="error" if is_clean else "default"),
         capture_output=True,
@@ -68,7 +68,7 @@ def run(name: str, *arguments: str, is_clean: bool = True) -> str:
 @pytest.mark.proves("client.programs.loops", "client.programs.asyncio-run")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_asyncio_run_for_every_call(loop: str, cluster: LocalCluster, topic: str) -> None:
-    # What a program never closed is told by Python itself.
+    # Python itself warns of clients that a program never closed.
     assert run("asyncio_runs", loop, cluster.namesrv, topic, is_clean=False) == "done\n"
 
 
@@ -92,7 +92,7 @@ def test_an_application_with_a_lifespan(loop: str, cluster: LocalCluster, topic:
         ("uvloop", "multiprocessing"),
     ],
 )
-def test_a_child_of_a_fork_is_told_so_and_its_parent_goes_on(
+def test_a_client_in_a_child_of_a_fork_raises_and_its_parent_goes_on(
     style: str, leaving: str, cluster: LocalCluster, topic: str
 ) -> None:
     assert run("forks", style, leaving, cluster.namesrv, topic) == "done\n"
@@ -135,7 +135,7 @@ class Interrupted:
         raise AssertionError(f"no {line!r}: {self.lines}, {self.end()}")
 
     def until_asleep(self) -> None:
-        """Until all its threads wait for something, not for the processor."""
+        """Wait until all threads of the program are blocked, not running."""
         asleep_count = 0
         deadline_s = time.monotonic() + PATIENCE_S
         while asleep_count < 5:
@@ -160,7 +160,7 @@ class Interrupted:
         self._process.send_signal(signal.SIGINT)
 
     def end(self) -> str:
-        """What it complained of, once it has ended."""
+        """The program's stderr, once it has ended."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         alarm = threading.Timer(PATIENCE_S, process.kill)
@@ -180,7 +180,7 @@ class Interrupted:
 
     @property
     def took_s(self) -> float:
-        """From the interruption to the end of its ``with`` blocks."""
+        """Time from the interrupt to the end of the program's ``with`` blocks."""
         return float(self.lines[-1].removeprefix("interrupted "))
 
 
@@ -201,7 +201,7 @@ def send_numbers(cluster: LocalCluster, topic: str, count: int) -> None:
         ("blocking_poll", False),
     ],
 )
-def test_an_interrupted_consumer_ends_at_once_keeps_its_place_and_loses_nothing(
+def test_an_interrupted_consumer_ends_at_once_keeps_its_offset_and_loses_no_message(
     where: str, is_in_hand: bool, cluster: LocalCluster, topic: str
 ) -> None:
     send_numbers(cluster, topic, 3)
@@ -215,7 +215,7 @@ def test_an_interrupted_consumer_ends_at_once_keeps_its_place_and_loses_nothing(
     assert program.took_s < PROMPT_S
     if not is_in_hand:
         assert errors == ""
-    # A message in hand was not acknowledged: it comes again, and the place is past it.
+    # A message in hand was not acknowledged: it comes again, and the offset is past it.
     assert Asker(cluster).sent_back_count() - sent_back_before == (1 if is_in_hand else 0)
     with contrail.Admin(cluster.namesrv) as admin:
         places = admin.committed_offsets(where, topic)
@@ -250,7 +250,7 @@ def test_an_interrupted_send_leaves_a_producer_that_works() -> None:
 
 
 @pytest.mark.parametrize("what", ["producer", "pull", "loop", "handler"])
-def test_a_program_that_closes_nothing_ends_quickly_and_quietly(
+def test_a_program_that_closes_no_client_ends_quickly_and_quietly(
     what: str, cluster: LocalCluster, topic: str
 ) -> None:
     began_s = time.monotonic()
@@ -271,7 +271,7 @@ def test_an_exit_waits_for_a_handler_at_work(cluster: LocalCluster, topic: str) 
 def test_a_hung_handler_does_not_keep_the_program_from_ending(
     what: str, cluster: LocalCluster, topic: str
 ) -> None:
-    # It warns of the handler, on stderr.
+    # The program warns of the handler on stderr.
     assert run("exits", what, cluster.namesrv, topic, is_clean=False) == "done\n"
 
 
@@ -279,7 +279,7 @@ def test_a_plain_handler_may_close_its_own_consumer(cluster: LocalCluster, topic
     assert run("exits", "with_a_handler_that_closes", cluster.namesrv, topic) == "0\ndone\n"
 
 
-def test_what_comes_after_the_exit_of_the_client_is_told_so(
+def test_a_call_after_the_exit_of_the_client_raises_client_closed(
     cluster: LocalCluster, topic: str
 ) -> None:
     lines = run("exits", "late", cluster.namesrv, topic).splitlines()
@@ -287,7 +287,7 @@ def test_what_comes_after_the_exit_of_the_client_is_told_so(
 
 
 def test_a_program_that_forgets_an_asyncio_client_ends(cluster: LocalCluster, topic: str) -> None:
-    # Python itself tells of the sockets.
+    # Python itself warns of the sockets.
     assert run("exits", "asyncio_forgotten", cluster.namesrv, topic, is_clean=False) == "done\n"
 
 

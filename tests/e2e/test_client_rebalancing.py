@@ -133,7 +133,7 @@ def test_every_queue_has_one_owner_after_each_join_and_leave(
 def test_the_queues_of_a_member_that_vanished_go_to_the_others(
     cluster: LocalCluster, topic: str
 ) -> None:
-    """It says nothing: its connections end, as those of a killed process do."""
+    """It does not unregister: its connections end, as those of a killed process do."""
 
     async def scenario() -> None:
         member = await joined(cluster, topic, "m1")
@@ -154,7 +154,7 @@ def test_the_queues_of_a_member_that_vanished_go_to_the_others(
     run(scenario())
 
 
-def test_nothing_is_lost_while_members_come_and_go(cluster: LocalCluster, topic: str) -> None:
+def test_no_message_is_lost_while_members_come_and_go(cluster: LocalCluster, topic: str) -> None:
     brokers = {broker.name: Asker(cluster, number) for number, broker in enumerate(cluster.brokers)}
     sent: list[bytes] = []
     seen: Counter[bytes] = Counter()
@@ -181,7 +181,7 @@ def test_nothing_is_lost_while_members_come_and_go(cluster: LocalCluster, topic:
         await eventually_async(lambda: set(sent) <= seen.keys(), lambda: set(sent) - seen.keys())
         for member, task in members:
             await stop(member, task)
-        # Each of the nine joins and six leaves may repeat what was not committed by then.
+        # Each of the nine joins and six leaves may repeat messages that were not committed by then.
         assert seen.total() < 10 * len(sent)
 
     async def stop(member: PullConsumer, task: asyncio.Task[None]) -> None:
@@ -193,7 +193,7 @@ def test_nothing_is_lost_while_members_come_and_go(cluster: LocalCluster, topic:
 
 
 def test_queues_are_shared_while_a_broker_is_down(cluster: LocalCluster, topic: str) -> None:
-    """A member asks any broker of the topic who else is there: the other one answers."""
+    """A member asks any broker of the topic for the members: the other broker answers."""
 
     async def scenario() -> None:
         member = await joined(cluster, topic, "m1")

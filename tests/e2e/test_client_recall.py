@@ -50,7 +50,9 @@ def test_a_recalled_message_is_not_delivered_and_the_others_are(cluster: LocalCl
         assert delivered() == [b"3"]
 
 
-def test_what_has_no_handle_or_is_due_cannot_be_recalled(cluster: LocalCluster) -> None:
+def test_a_message_without_a_handle_or_one_that_is_due_cannot_be_recalled(
+    cluster: LocalCluster,
+) -> None:
     async def scenario() -> None:
         async with Producer("p", cluster.namesrv) as producer:
             plain = await producer.send(Message(TOPIC, b"now"))
@@ -69,7 +71,7 @@ def test_what_has_no_handle_or_is_due_cannot_be_recalled(cluster: LocalCluster) 
     asyncio.run(scenario())
 
 
-def test_a_broker_that_recalls_nothing_names_the_setting() -> None:
+def test_a_broker_with_recall_off_names_the_setting() -> None:
     async def scenario() -> None:
         async with Producer("p", closed.namesrv) as producer:
             timed = await producer.send(Message(TOPIC, b"later", delay=60))

@@ -1,8 +1,8 @@
-"""A client that sends and consumes in every way for minutes holds no more at the end.
+"""A client that sends and consumes in every way for minutes leaks no memory and no sockets.
 
-The broker is restarted shortly before the second half, so that what a reconnection leaves behind
-is seen as well. Growth is judged as ``load_figures`` says: below 1 % over the second half, or below
-a floor for figures so small that 1 % is noise (1 MiB of memory, 3 files, 1 thread, 2 tasks).
+The broker is restarted shortly before the second half, so that leaks of a reconnection are seen as
+well. Growth is judged as ``load_figures`` says: below 1 % over the second half, or below a floor
+for figures so small that 1 % is noise (1 MiB of memory, 3 files, 1 thread, 2 tasks).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUEUES = 4
 
 
 def soak(minutes: float, folder: Path) -> dict[str, Any]:
-    """Run the program, restart the broker under it, and what it reported."""
+    """Run the program, restart the broker under it, and return its report."""
     seconds = minutes * 60
     report = folder / "report.json"
     with LocalCluster(in_children=True, folder=folder / "cluster") as cluster:
@@ -76,7 +76,8 @@ def check(report: dict[str, Any]) -> None:
     counts = report["counts"]
     kinds = ("sync", "64 at once", "batch", "delayed", "blocking")
     assert all(counts[kind] > 0 for kind in kinds)
-    # Everything sent was received, by everybody; what failed, while the broker was away, may be.
+    # Every sent message was received by every group; messages that failed during the restart may
+    # be.
     assert report["missing"] == {"concurrent": 0, "ordered": 0, "pulling": 0}
     stored = sum(counts[kind] for kind in kinds)
     assert all(counts[group] >= stored for group in report["missing"])

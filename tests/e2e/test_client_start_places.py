@@ -53,7 +53,7 @@ def starts(since_ms: int) -> dict[str, tuple[dict[str, Any], list[str]]]:
 
 
 @pytest.mark.proves("client.start.consume-from-where")
-def test_a_new_group_starts_where_it_is_told_to(cluster: LocalCluster) -> None:
+def test_a_new_group_starts_at_consume_from_where(cluster: LocalCluster) -> None:
     async def main() -> None:
         namesrv = cluster.namesrv
         topic = await make(namesrv, 1)
@@ -76,7 +76,7 @@ def test_a_new_group_starts_where_it_is_told_to(cluster: LocalCluster) -> None:
     asyncio.run(main())
 
 
-def test_a_pull_consumer_too(cluster: LocalCluster) -> None:
+def test_a_pull_consumer_starts_at_consume_from_where_too(cluster: LocalCluster) -> None:
     async def main() -> None:
         namesrv = cluster.namesrv
         topic = await make(namesrv, 1)
@@ -85,7 +85,7 @@ def test_a_pull_consumer_too(cluster: LocalCluster) -> None:
             async with PullConsumer(fresh("readers"), namesrv, **options) as consumer:
                 await consumer.subscribe(topic)
                 await eventually_async(lambda one=consumer: one.assignment(), "a share")
-                # It is fetched from there on: an empty poll has the place settled.
+                # An empty poll has the start offset settled: messages are fetched from there on.
                 polled = await consumer.poll(300)
                 texts = [one.body.decode() for one in polled]
                 assert texts == [body for body in bodies if body != "new"], name
@@ -94,7 +94,7 @@ def test_a_pull_consumer_too(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.proves("client.start.consume-from-where")
-def test_queues_that_are_added_while_a_consumer_runs_lose_nothing(cluster: LocalCluster) -> None:
+def test_queues_that_are_added_while_a_consumer_runs_lose_no_message(cluster: LocalCluster) -> None:
     async def main() -> None:
         namesrv = cluster.namesrv
         topic, later = await make(namesrv, 1), fresh("later")
@@ -124,7 +124,7 @@ def test_queues_that_are_added_while_a_consumer_runs_lose_nothing(cluster: Local
 
 
 @pytest.mark.proves("client.start.consume-from-where")
-def test_a_pull_consumer_loses_nothing_of_them_whenever_it_subscribed(
+def test_a_pull_consumer_loses_no_message_of_added_queues_whenever_it_subscribed(
     cluster: LocalCluster,
 ) -> None:
     async def main() -> None:
@@ -136,7 +136,7 @@ def test_a_pull_consumer_loses_nothing_of_them_whenever_it_subscribed(
             await consumer.subscribe(topic)
             await consumer.subscribe(later)
             await eventually_async(consumer.assignment, "a share")
-            # An empty poll has the place of the first queue settled.
+            # An empty poll has the start offset of the first queue settled.
             assert await consumer.poll(300) == []
             async with Admin(namesrv) as admin, Producer(fresh("senders"), namesrv) as producer:
                 await admin.create_topic(topic, queues=2)

@@ -14,7 +14,7 @@ from tests.e2e.push_setup import Seen, fresh, make_topic
 
 
 @pytest.mark.proves("cli.small-rules.client-errors")
-def test_a_start_that_gets_no_share_in_time_says_so() -> None:
+def test_a_start_without_a_share_in_time_raises() -> None:
     async def main() -> None:
         consumer = PushConsumer(fresh("readers"), "127.0.0.1:9", start_timeout_ms=500)
         consumer.on_message(Seen())

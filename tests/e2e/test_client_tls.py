@@ -31,7 +31,7 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def namesrv(tmp_path: Path, certificate: tuple[Path, Path]) -> Iterator[str]:
-    """A NameServer that speaks TLS to who asks for it, with a broker that does the same."""
+    """A NameServer and a broker that speak TLS to clients that ask for it."""
     path, key = certificate
     port = free_port()
     settings = {"tls.server.certPath": str(path), "tls.server.keyPath": str(key)}
@@ -55,7 +55,7 @@ def namesrv(tmp_path: Path, certificate: tuple[Path, Path]) -> Iterator[str]:
 
 
 async def until_routed(consumer: PullConsumer) -> None:
-    """The broker made the topic with the first message, and tells the NameServer of it soon."""
+    """Wait for the route: the broker made the topic with the first message, and registers soon."""
     while True:
         try:
             await consumer.fetch_queues("secrets")

@@ -1,4 +1,4 @@
-"""Message traces over real sockets: clients write them, or the broker for those that do not."""
+"""Message traces over real sockets: clients write them, or the broker for clients that do not."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_broker_that_wants_no_traces_gets_none() -> None:
         asyncio.run(main(cluster.namesrv))
 
 
-def test_a_consumer_traces_what_it_handles_to_a_topic_of_ones_own() -> None:
+def test_a_consumer_traces_handlings_to_a_configured_topic() -> None:
     async def main(namesrv: str) -> None:
         async with Producer("shop", namesrv) as producer:
             receipt = await producer.send(Message("orders", b"1", keys=["o-1"]))
@@ -116,7 +116,8 @@ def test_a_consumer_traces_what_it_handles_to_a_topic_of_ones_own() -> None:
 
     properties = {"traceTopicEnable": "true", "msgTraceTopicName": "my_traces"}
     with LocalCluster(properties=properties) as cluster:
-        # The second client must find the route at once; who makes a topic by sending need not wait.
+        # The second client must find the route at once; a producer that creates a topic by sending
+        # need not wait.
         Asker(cluster).make_topic("orders", read=1, write=1)
         eventually(lambda: route(cluster, "orders"), "the NameServer knows the topic")
         asyncio.run(main(cluster.namesrv))
@@ -183,7 +184,7 @@ def test_the_broker_traces_for_a_producer_that_does_not() -> None:
         asyncio.run(main(cluster))
 
 
-def test_a_broker_that_stops_writes_the_traces_that_wait() -> None:
+def test_a_broker_that_stops_writes_its_waiting_traces() -> None:
     async def send(namesrv: str) -> None:
         async with Producer("silent", namesrv) as producer:
             await producer.send(Message("orders", b"12345"))
@@ -200,7 +201,7 @@ def test_a_broker_that_stops_writes_the_traces_that_wait() -> None:
 
 
 @pytest.mark.proves("client.programs.opentelemetry")
-def test_a_span_goes_on_from_the_sender_into_the_handler() -> None:
+def test_a_span_goes_on_from_the_producer_into_the_handler() -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -54,7 +54,7 @@ def shared() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def cluster(shared: LocalCluster) -> LocalCluster:
-    """The one cluster; what an earlier test left open is ended first."""
+    """The one cluster; transactions that an earlier test left open are ended first."""
     asker = Asker(shared)
     for one in _listed(asker):
         fields = {"transactionId": str(one["transactionId"]), "fate": "rollback"}
@@ -69,7 +69,7 @@ def _listed(asker: Asker) -> list[dict[str, object]]:
 
 
 class Reader:
-    """What consumers get from now on."""
+    """The messages that consumers get from now on."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._asker = Asker(cluster)
@@ -105,7 +105,7 @@ def _producer(cluster: LocalCluster, **options: object) -> Producer:
 async def _move_until(
     cluster: LocalCluster, reader: Reader, is_so: Callable[[], bool], what: str
 ) -> None:
-    """Move the broker's clock on until something is so."""
+    """Move the broker's clock on until a condition holds."""
 
     def moved() -> bool:
         cluster.advance(ms=1_000)
@@ -115,7 +115,7 @@ async def _move_until(
 
 
 @pytest.mark.parametrize("state", [COMMIT, ROLLBACK])
-def test_what_the_listener_commits_is_delivered_and_nothing_else(
+def test_only_committed_messages_of_the_listener_are_delivered(
     cluster: LocalCluster, state: TransactionState
 ) -> None:
     async def scenario() -> None:
@@ -174,7 +174,7 @@ def test_the_body_of_a_transaction_decides(cluster: LocalCluster) -> None:
     asyncio.run(scenario())
 
 
-def test_a_check_during_the_body_waits_and_one_after_it_asks_the_function(
+def test_a_check_during_the_body_waits_and_one_after_it_calls_the_function(
     cluster: LocalCluster,
 ) -> None:
     async def scenario() -> None:
@@ -202,7 +202,7 @@ def test_a_check_during_the_body_waits_and_one_after_it_asks_the_function(
     asyncio.run(scenario())
 
 
-def test_a_later_process_answers_for_one_that_is_gone(cluster: LocalCluster) -> None:
+def test_a_later_process_answers_for_one_that_died(cluster: LocalCluster) -> None:
     reader, ledger = Reader(cluster), Ledger(checked=COMMIT)
 
     async def first_life() -> None:
@@ -220,7 +220,7 @@ def test_a_later_process_answers_for_one_that_is_gone(cluster: LocalCluster) -> 
     assert reader.bodies() == [b"left"]
 
 
-def test_a_commit_that_was_lost_is_answered_when_the_broker_asks(cluster: LocalCluster) -> None:
+def test_a_lost_commit_is_answered_when_the_broker_checks(cluster: LocalCluster) -> None:
     async def scenario() -> None:
         reader = Reader(cluster)
         async with _producer(cluster) as producer:
@@ -242,7 +242,7 @@ def test_a_commit_that_was_lost_is_answered_when_the_broker_asks(cluster: LocalC
 
 
 @pytest.mark.proves("client.producer.transactions")
-def test_what_cannot_be_a_transaction_is_refused_before_anything_is_sent(
+def test_invalid_transactions_are_refused_before_a_message_is_sent(
     cluster: LocalCluster,
 ) -> None:
     async def scenario() -> None:

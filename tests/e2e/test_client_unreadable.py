@@ -1,4 +1,4 @@
-"""A message that cannot be decoded stops nobody: it comes with its error, and the others come."""
+"""A message that cannot be decoded arrives with its error, and stops no other message."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def namesrv(cluster: LocalCluster) -> str:
     return cluster.namesrv
 
 
-# What is bad: really stored so, or damaged between the broker and the consumer.
+# The damage: stored so, or made between the broker and the consumer.
 
 
 def at(place: int, value: bytes) -> Callable[[bytes], bytes]:
@@ -93,7 +93,7 @@ def spoiled(body: bytes, spoil: Callable[[bytes], bytes]) -> bytes:
     while position < len(body):
         stored = decode_record(body, position)
         record = body[position : position + stored.record_bytes]
-        # A dead letter, or a retry, is another record with the same body: that one is sound.
+        # A dead letter, or a retry, is another record with the same body: that record is sound.
         is_first = stored.topic[0] != "%"
         parts.append(spoil(record) if stored.body == VICTIM and is_first else record)
         position += stored.record_bytes
@@ -116,7 +116,7 @@ async def fill(namesrv: str, topic: str, kind: str) -> MessageQueue:
 
 
 class Onlooker:
-    """A hook that notes what failed."""
+    """A hook that notes failed messages."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[list[int], str]] = []
@@ -143,7 +143,7 @@ async def dead_letters(namesrv: str, group: str) -> list[ReceivedMessage]:
         async def is_known() -> bool:
             return topic in await admin.topics()
 
-        # The broker makes the topic first and tells the NameServer then.
+        # The broker creates the topic before it registers it with the NameServer.
         await eventually_async(is_known, "the NameServer knows the dead letters' topic")
         queues = await admin.queues(topic)
         return [one for queue in queues async for one in admin.browse(queue)]
@@ -152,7 +152,7 @@ async def dead_letters(namesrv: str, group: str) -> list[ReceivedMessage]:
 @pytest.mark.proves("client.undecodable.delivered")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
-def test_a_push_consumer_gives_it_up_by_the_usual_rules_and_handles_the_others(
+def test_a_push_consumer_retries_and_gives_up_an_undecodable_message_and_handles_the_others(
     cluster: LocalCluster, damage: Callable[[str], None], kind: str, orderly: bool
 ) -> None:
     async def main() -> None:
@@ -195,7 +195,7 @@ def test_a_push_consumer_gives_it_up_by_the_usual_rules_and_handles_the_others(
 
 @pytest.mark.proves("client.undecodable.delivered")
 @pytest.mark.parametrize("kind", ["no zlib", "magic", "checksum"])
-def test_a_broadcast_one_is_passed_over(
+def test_an_undecodable_broadcast_message_is_skipped(
     cluster: LocalCluster, damage: Callable[[str], None], tmp_path: Any, kind: str
 ) -> None:
     async def main() -> None:
@@ -225,7 +225,7 @@ def test_a_broadcast_one_is_passed_over(
 
 @pytest.mark.proves("client.undecodable.orderly")
 @pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
-def test_an_orderly_consumer_with_default_settings_goes_on_behind_it(
+def test_an_orderly_consumer_with_default_settings_goes_on_behind_an_undecodable_message(
     cluster: LocalCluster,
     damage: Callable[[str], None],
     tmp_path: Any,
@@ -234,7 +234,7 @@ def test_an_orderly_consumer_with_default_settings_goes_on_behind_it(
 ) -> None:
     async def main() -> None:
         namesrv, group = cluster.namesrv, fresh("readers")
-        # One consumer of all: each queue rests for itself.
+        # One consumer of all: each queue rests separately.
         topics = {kind: fresh("orders") for kind in ["no zlib", "too large", "magic"]}
         for kind, topic in topics.items():
             await fill(namesrv, topic, kind)
@@ -277,7 +277,7 @@ def test_an_orderly_consumer_with_default_settings_goes_on_behind_it(
 
 
 @pytest.mark.parametrize("kind", ["no zlib", "size"])
-def test_plain_functions_lists_and_loops_are_spared_it_too(
+def test_plain_functions_lists_and_loops_never_get_an_undecodable_message(
     cluster: LocalCluster, damage: Callable[[str], None], kind: str
 ) -> None:
     namesrv, topic = cluster.namesrv, fresh("orders")
@@ -318,7 +318,7 @@ def test_plain_functions_lists_and_loops_are_spared_it_too(
 
 @pytest.mark.proves("client.undecodable.delivered")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pull_consumer_and_the_admin_client_get_it_with_its_error(
+def test_a_pull_consumer_and_the_admin_client_get_an_undecodable_message_with_its_error(
     cluster: LocalCluster, damage: Callable[[str], None], kind: str
 ) -> None:
     def judge(messages: list[ReceivedMessage]) -> None:
@@ -367,7 +367,7 @@ def test_a_pull_consumer_and_the_admin_client_get_it_with_its_error(
     blocking()
 
 
-def test_an_operator_who_has_it_handled_directly_reads_why_it_is_not(
+def test_consuming_an_undecodable_message_directly_returns_its_error(
     cluster: LocalCluster,
 ) -> None:
     async def main() -> None:

@@ -1,7 +1,7 @@
 """The client inside the web servers that people run: uvicorn, and gunicorn with forked workers.
 
-A request that is under way when a server is told to stop is answered, nothing is lost or consumed
-twice, and the servers have nothing to complain of.
+A request that is under way when a server is stopped is answered, no message is lost or consumed
+twice, and the servers log no error.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tests.e2e.asking import Asker, route
 
 APPS = Path(__file__).parent / "web_apps"
 PATIENCE_S = 60.0
-# gunicorn kills workers that are silent or do not end for so long, and does not say so. Longer
-# than this waits for it to end: who had to be killed is found out.
+# gunicorn kills workers that are silent or do not end for this long, without a log line. The test
+# waits longer than this for its end: so a killed worker is noticed.
 GUNICORN_PATIENCE_S = 200
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
 COMPLAINT = re.compile(r"Traceback|ERROR|CRITICAL|never (awaited|retrieved)|Task was")
-# Of gunicorn it is the other worker that says so.
+# With gunicorn the other worker prints it.
 STOPPING = re.compile("[Ss]hutting down|Worker exiting")
 _numbers = itertools.count(1)
 
@@ -60,7 +60,7 @@ class Server:
     """A web server in a process of its own, which has chosen its port."""
 
     def __init__(self, command: list[str], folder: Path, **environment: str) -> None:
-        # What it says last, and files of its own, go where nobody else looks.
+        # Its output and its own files go to a folder of this server alone.
         self._log = folder / f"server-{next(_numbers)}.log"
         given = {**os.environ, "HOME": str(folder), "PYTHONPATH": import_path(), **environment}
         given.pop("XDG_RUNTIME_DIR", None)
@@ -89,7 +89,7 @@ class Server:
         return self._log.read_text()
 
     def ask(self, path: str, body: bytes | None = None) -> Any:
-        """What a request is answered, which must be a success."""
+        """The body of a request's answer, which must be a success."""
         status, told = self.answer(path, body)
         assert status == 200, (status, told, self.log)
         return told
@@ -124,7 +124,7 @@ class Server:
         return told
 
     def stop_during(self, path: str, body: bytes) -> Any:
-        """Stop it while it has a request in hand, and what that is answered."""
+        """Stop the server while it has a request in hand; returns that request's answer."""
         with self.connection() as connection:
             self.begin(connection, path, len(body))
             self.terminate()
@@ -135,21 +135,21 @@ class Server:
         self._process.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Until it has ended; it has a long while for what should take a moment."""
+        """Wait for the server's end, much longer than it should take."""
         alarm = threading.Timer(PATIENCE_S, self._process.kill)
         alarm.start()
         self._process.wait()
         alarm.cancel()
 
     def require_content(self) -> None:
-        """It ended by itself and in time, and complained of nothing."""
+        """The server ended in time without being killed, and logged no error."""
         # uvicorn ends by the signal that stopped it, once everything is done.
         assert self._process.returncode in (0, -signal.SIGTERM), self.log
         assert not COMPLAINT.search(self.log), self.log
 
     @property
     def farewells(self) -> list[list[str]]:
-        """What each process with a lifespan had consumed, told after its clients were closed."""
+        """The messages each process with a lifespan consumed, printed after its clients closed."""
         told = [line for line in self.log.splitlines() if line.startswith("received ")]
         return [json.loads(line.removeprefix("received ")) for line in told]
 
@@ -159,7 +159,7 @@ class Server:
 
 
 def import_path() -> str:
-    """Children find what this process runs: the package's source may not be installed."""
+    """Children import the package from this process's path: it may not be installed."""
     return os.pathsep.join([str(APPS), str(Path(contrail.__file__).parents[1])])
 
 
@@ -231,7 +231,7 @@ def test_asyncio_workers_of_gunicorn_are_clients_of_their_own(
         assert one["pid"] != other["pid"] and one["client_id"] != other["client_id"]
         assert server.stop_during("/send", b"late")["pid"] in (one["pid"], other["pid"])
     assert stored(cluster, topic) == Counter(["one", "other", "late"])
-    # Both closed their clients. What they consumed while queues moved may have come twice.
+    # Both closed their clients. Messages consumed while queues moved may have come twice.
     assert len(server.farewells) == 2 and set(server.received) <= {"one", "other", "late"}
 
 
@@ -286,7 +286,7 @@ def test_each_worker_of_gunicorn_has_a_client_that_was_made_after_the_fork(
 
 
 @pytest.mark.proves("client.programs.forks")
-def test_a_client_that_gunicorn_preloaded_names_its_mistake_and_stays_good_in_the_master(
+def test_a_client_that_gunicorn_preloaded_names_its_mistake_and_still_works_in_the_master(
     cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     where = {"NAMESRV": cluster.namesrv, "TOPIC": topic, "MADE_IN": "import"}

@@ -79,7 +79,7 @@ def waiting(cluster: LocalCluster) -> int:
 
 
 @pytest.mark.proves("kinds.backlogs.cold-pulls")
-def test_a_stuck_disk_holds_up_nobody_who_reads_the_end(
+def test_a_stuck_disk_holds_up_no_pull_of_new_messages(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, asker = StuckDisk(monkeypatch), Asker(cluster)
@@ -175,7 +175,7 @@ def test_a_cold_backlog_is_drained_whole_and_the_loop_faults_on_none_of_it(
 
 
 async def missing(store: MessageStore) -> list[FilePart]:
-    """What of the first messages is not in memory, rows aside."""
+    """The parts of the first messages that are not in memory, rows aside."""
     for part in store.row_parts(TOPIC.encode(), 0, 0, MESSAGE_COUNT):
         store.bring_in(part)
     return store.on_disk(TOPIC.encode(), 0, 0).parts

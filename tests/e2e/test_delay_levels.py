@@ -113,7 +113,7 @@ class Place:
         asyncio.run(write())
 
     def crashed(self, root: Path) -> Place:
-        """What a process that was killed now leaves behind, opened again."""
+        """A copy of the folder as a process killed now leaves it, opened again."""
         shutil.copytree(self.root, root)
         return Place(root, self.clock, **self._changes)
 
@@ -221,7 +221,9 @@ def test_order_is_kept_within_a_level_over_many_segments(
 
 
 @pytest.mark.proves("kinds.timers.level-restarts")
-def test_what_waits_survives_a_restart_and_comes_once(tmp_path: Path, clock: ManualClock) -> None:
+def test_waiting_messages_survive_a_restart_and_come_once(
+    tmp_path: Path, clock: ManualClock
+) -> None:
     place = Place(tmp_path / "store", clock)
     place.send(1, "before")
     place.send(3, "after")

@@ -248,7 +248,7 @@ def test_changes_that_arrive_during_a_write_share_the_next(
     assert len([name for name in tables_of(cluster).topics.table.topics if name[0] == "t"]) >= count
 
 
-def test_what_failed_is_not_in_the_file_that_is_written_next(
+def test_a_failed_change_is_not_in_the_file_that_is_written_next(
     cluster: LocalCluster, disk: Disk
 ) -> None:
     disk.problem = OSError(28, "No space left on device")

@@ -139,7 +139,7 @@ def without_rate(answer: ReceivedResponse) -> object:
 
 
 def of_auditors(answer: ReceivedResponse) -> object:
-    """What the stats of all groups say of one."""
+    """The stats of one group among those of all groups."""
     return answer.code, answer.body.partition(b'{"auditors":')[2].partition(b"]}")[0]
 
 

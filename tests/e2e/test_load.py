@@ -87,7 +87,7 @@ class LoadProcess:
         eventually(lambda: "steady\n" in self.output(), "the load is steady", timeout_s=PATIENCE_S)
 
     def output(self) -> str:
-        """What it has said so far; fails when it has ended before its time."""
+        """The output so far; fails when the load has ended before its time."""
         text = self._out.read_text(encoding="utf-8")
         assert self._process.poll() is None, text
         return text
@@ -149,7 +149,7 @@ def both_processes(cluster: LocalCluster) -> dict[str, float]:
 
 
 def tell(samples: list[Sample], report: Mapping[str, Any], judged: list[Growth]) -> None:
-    """For who runs this with ``-s``, and for the report of a failure."""
+    """Print the figures, for runs with ``-s`` and for the report of a failure."""
     counts, seconds = report["counts"], report["counts"]["seconds"]
     print(f"\n{seconds} s, {len(samples)} samples, {counts.get('errors', 0)} errors")
     for growth in judged:
@@ -209,7 +209,7 @@ def load_for(minutes: float, folder: Path) -> None:
         assert [str(growth) for growth in judged if growth.grows_above(floors)] == []
         assert samples[-1].figures["broker files"] > IDLE_COUNT + ACTIVE_COUNT
         check_traffic(cluster, report)
-        # What stays open are the store's own files.
+        # Only the store's own files stay open.
         eventually(
             lambda: both_processes(cluster)["broker files"] < before["broker files"] + ACTIVE_COUNT,
             "the broker has let go of its connections",
@@ -238,7 +238,7 @@ def test_fifty_minutes_with_5200_connections_add_nothing_to_memory_files_and_thr
     load_for(FIFTY_MINUTES, tmp_path)
 
 
-# What cannot be seen from outside.
+# Growth that cannot be seen from outside.
 
 
 async def loop_figures(cluster: LocalCluster) -> dict[str, float]:
@@ -294,11 +294,11 @@ def series(value_at: Callable[[float], float], name: str = "broker private_bytes
     return [Sample(at_s, {name: value_at(at_s)}) for at_s in range(0, 300, 2)]
 
 
-def test_what_grew_in_the_first_half_only_is_steady() -> None:
+def test_growth_in_the_first_half_only_counts_as_steady() -> None:
     assert not growths(series(lambda at_s: 1e9 + min(at_s, 140) * 1e7))[0].is_growing
 
 
-def test_what_goes_up_and_down_is_steady() -> None:
+def test_figures_that_go_up_and_down_count_as_steady() -> None:
     assert not growths(series(lambda at_s: 1e8 + at_s % 10 * 1e6))[0].is_growing
 
 

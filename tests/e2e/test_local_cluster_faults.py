@@ -37,7 +37,7 @@ def producer(cluster: LocalCluster) -> Iterator[Producer]:
 
 
 def bodies(cluster: LocalCluster) -> list[bytes]:
-    """What is stored, in no order."""
+    """The bodies of the stored messages, in no order."""
     with Admin(cluster.namesrv, instance_name="reader") as admin:
         # The NameServer hears of a topic a moment after the send that made it.
         eventually(lambda: TOPIC in admin.topics(), "the topic's route")
@@ -109,7 +109,7 @@ def test_a_late_answer_is_a_timeout_of_a_message_that_is_stored(
     with pytest.raises(SendTimedOut):
         producer.send(Message(TOPIC, b"in doubt"), timeout_ms=300)
     broker.clear_faults()
-    # What is asked over the connection that is late waits behind what is late.
+    # Requests over the late connection wait behind its late bytes.
     broker.drop_connections()
     assert bodies(cluster) == [b"first", b"in doubt"]
 

@@ -1,4 +1,4 @@
-"""What a broker and a NameServer show to Prometheus, after real traffic."""
+"""The metrics of a broker and a NameServer, after real traffic."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from prometheus_client.samples import Sample
 from contrail import Admin, Message, Producer, __version__
 from contrail.broker.app import Broker
 from contrail.broker.state.metric_table import METRICS, QUEUE_LAG
+from contrail.broker.state.replication_metrics import REPLICATION_METRICS
 from contrail.clock import SystemClock
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.message import MessageDraft
@@ -134,7 +135,7 @@ def test_every_metric_of_the_table_is_in_a_scrape_with_its_type_and_labels(
         assert shown, metric.name
 
 
-def test_what_was_sent_is_what_is_shown(broker: list[Sample]) -> None:
+def test_metrics_show_the_messages_that_were_sent(broker: list[Sample]) -> None:
     plain = {"topic": PLAIN, "message_type": "normal"}
     assert value(broker, "rocketmq_messages_in_total", **plain) == PLAIN_COUNT
     assert value(broker, "rocketmq_message_size_count", **plain) == PLAIN_COUNT
@@ -149,7 +150,7 @@ def test_what_was_sent_is_what_is_shown(broker: list[Sample]) -> None:
 
 
 @pytest.mark.proves("cli.administration.queue-lag")
-def test_what_was_read_is_what_is_shown(broker: list[Sample]) -> None:
+def test_metrics_show_the_messages_that_were_read(broker: list[Sample]) -> None:
     read = {"topic": PLAIN, "consumer_group": GROUP}
     assert value(broker, "rocketmq_messages_out_total", **read) == PLAIN_COUNT
     assert value(broker, "rocketmq_consumer_lag_messages", **read) == 0
@@ -225,7 +226,8 @@ def test_the_dashboard_asks_only_for_metrics_that_are_there(texts: tuple[str, st
     shown = {sample.name for text in texts for sample in samples(text)}
     board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     asked = set(re.findall(r"\b(?:rocketmq|contrail)_\w+", json.dumps(board["panels"])))
-    declared = {f"{m.name}{suffix}" for m in NAMESERVER_METRICS for suffix in ("", "_count")}
+    others = (*NAMESERVER_METRICS, *REPLICATION_METRICS)
+    declared = {f"{m.name}{suffix}" for m in others for suffix in ("", "_count")}
     assert len(asked) > 20
     assert asked - shown - declared == set()
 

@@ -1,6 +1,6 @@
 """Sends, pulls and other requests of several connections, in reads that are cut anywhere.
 
-Some of them need no tick, some are joined with those of others, some take the long way. Whichever
+Some of them need no tick, some are joined with those of others, some go the general way. Whichever
 way they go, each is answered once, and messages lie in their queues as they were sent.
 """
 

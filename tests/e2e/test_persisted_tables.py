@@ -121,7 +121,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def remembered(tables: Tables) -> dict[str, object]:
-    """What the tables hold, in a form that can be compared."""
+    """The entries of the tables, in a form that can be compared."""
     filters = [(entry.topic, entry.group, entry.expression) for entry in tables.filters.snapshot()]
     return {
         "topics.json": dict(tables.topics.table.topics),
@@ -140,7 +140,7 @@ def remembered(tables: Tables) -> dict[str, object]:
 
 
 def as_read(name: str, content: bytes) -> tuple[object, Refused]:
-    """What the reader of a file makes of its content, in the same form."""
+    """The entries that the reader of a file finds in it, in the same form."""
     if name == "topics.json":
         topics = config_files.TOPICS.parse(content)
         return topics.topics, topics.refused
@@ -171,7 +171,7 @@ def epochs(app: Broker) -> dict[str, object]:
 
 
 async def assert_readable(app: Broker, names: set[str], label: str) -> None:
-    """What would be written now is what the reader of a start gets."""
+    """Assert that a start would read the tables as they are written now."""
     held = remembered(app.tables)
     for table in app.tables.persistence._tables:
         if table.name in names:
@@ -272,7 +272,7 @@ def test_extreme_values_leave_a_nameservers_files_readable(
         assert KvTable(stored.namespaces).encode() == app._kv.encode(), case.label
         written = parse_properties(render_properties(app.config.to_properties()))
         assert NameServerConfig.from_properties(written) == app.config, case.label
-    # Whatever was refused or taken before: one more, so that the backup is written too.
+    # After any refusals, two more changes, so that the backup is written too.
     for value in ("1", "2"):
         put = Case("", Code.PUT_KV_CONFIG, {"namespace": "n", "key": "k", "value": value}, b"")
         assert wire.ask(put) == (0, "")

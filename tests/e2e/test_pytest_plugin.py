@@ -199,6 +199,52 @@ def test_a_child_is_killed_for_real(contrail_broker):
     run.assert_outcomes(passed=2)
 
 
+@pytest.mark.proves("replication.pair.dev")
+def test_a_marked_cluster_has_slaves_that_are_cut_off_and_take_over_reads(
+    pytester: pytest.Pytester,
+) -> None:
+    run = outcome(
+        pytester,
+        """
+# One queue: a group can begin at a slave only in queues that it has an offset of.
+SETTINGS = {
+    "brokerRole": "SYNC_MASTER",
+    "slaveReadEnable": "true",
+    "defaultTopicQueueNums": "1",
+}
+
+
+def next_body(broker):
+    with PushConsumer("tables", broker.namesrv, consume_from_where="first") as consumer:
+        consumer.subscribe("orders")
+        message = next(iter(consumer))
+        message.ack()
+        return message.body
+
+
+@pytest.mark.contrail(slaves=1, properties=SETTINGS)
+def test_cut_off_and_killed(contrail_cluster):
+    master, slave = contrail_cluster.brokers[0], contrail_cluster.slaves[0]
+    contrail_cluster.wait_for_slaves()
+    assert send(master, b"on both").status.name == "SEND_OK"
+    assert next_body(master) == b"on both"
+    slave.cut_off()
+    assert send(master, b"alone").status.name == "SLAVE_NOT_AVAILABLE"
+    slave.rejoin()
+    contrail_cluster.wait_for_slaves()
+    master.kill()
+    assert next_body(slave) == b"alone"
+
+
+def test_a_factory_makes_slaves_too(contrail_cluster_factory):
+    cluster = contrail_cluster_factory(slaves=2)
+    assert [one.broker_id for one in cluster.slaves] == [1, 2]
+    cluster.wait_for_slaves()
+""",
+    )
+    run.assert_outcomes(passed=2)
+
+
 @pytest.mark.proves("cli.commands.failing-report")
 def test_a_failed_test_says_what_its_cluster_holds_and_a_passed_one_does_not(
     pytester: pytest.Pytester,
@@ -257,10 +303,10 @@ def test_a_marker_without_names_is_explained(pytester: pytest.Pytester) -> None:
 def test_the_examples_of_the_guide_run(pytester: pytest.Pytester) -> None:
     page = Path(__file__).parents[2] / "docs" / "guide" / "test-with-a-cluster.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     pytester.makepyfile("\n\n".join(blocks))
     run = pytester.runpytest_inprocess("-p", "no:cacheprovider")
-    run.assert_outcomes(passed=4)
+    run.assert_outcomes(passed=5)
 
 
 def test_loading_the_plugin_brings_nothing_of_contrail_along() -> None:
@@ -284,7 +330,7 @@ def test_a_hundred_starts_leave_nothing_behind(
 def test_start(contrail_broker, number):
     assert contrail_broker.address
 """
-    # What is loaded or set up once comes with the first ones.
+    # The first tests load modules and set things up once.
     outcome(pytester, text.format(count=5)).assert_outcomes(passed=5)
     before = Holdings()
     outcome(pytester, text.format(count=100)).assert_outcomes(passed=100)
@@ -296,7 +342,7 @@ def test_start(contrail_broker, number):
 
 
 class Holdings:
-    """What this process has now of what can leak."""
+    """The resources of this process that can leak."""
 
     def __init__(self) -> None:
         gc.collect()

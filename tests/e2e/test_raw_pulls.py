@@ -195,7 +195,7 @@ class TestRetention:
         assert offsets(tagged) == [number for number in range(first, 1_500) if number % 5]
         assert queue.read(10, 20, fail="false") == []
 
-    def test_what_is_removed_amid_a_read_is_data_lost(
+    def test_messages_removed_amid_a_read_are_data_lost(
         self, cluster: LocalCluster, queue: Queue
     ) -> None:
         strict, lenient = queue.chunks(0, 1_500), queue.chunks(0, 1_500, fail="false")

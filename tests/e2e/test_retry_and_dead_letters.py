@@ -236,7 +236,7 @@ def test_closed_dead_letters_are_stored_whatever_way_they_come_and_read_once_ope
     assert found == [b"back", b"back again", b"over"]
 
 
-# What must not be had by sending it back.
+# Messages that no send-back may reach.
 
 
 def test_a_message_that_still_waits_cannot_be_had_early(

@@ -39,16 +39,16 @@ def broker(request: pytest.FixtureRequest, fast_path: str) -> Iterator[Asker]:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many batches each append of tidy ones stored."""
+    """How many batches each append of fast batches stored."""
     counts: list[int] = []
-    append = MessageStore.append_batches
+    append = MessageStore.append_chunks
 
-    def counted(store: MessageStore, batches: list[tuple]) -> object:  # type: ignore[type-arg]
-        appended = append(store, batches)  # type: ignore[arg-type]
-        counts.append(0 if appended is None else len(batches))
+    def counted(store: MessageStore, chunks: list[tuple]) -> object:  # type: ignore[type-arg]
+        appended = append(store, chunks)
+        counts.append(0 if appended is None else len(chunks))
         return appended
 
-    monkeypatch.setattr(MessageStore, "append_batches", counted)
+    monkeypatch.setattr(MessageStore, "append_chunks", counted)
     return counts
 
 
@@ -91,7 +91,7 @@ def test_batches_of_one_write_are_stored_in_order_and_answered(
     assert found[3].fields["queueId"] == "0"
     assert broker.bodies(TOPIC) == [b"first", *bodies]
     # A change of topics or settings meanwhile sends the next one the general way.
-    assert sum(taken) >= 5 or fast_path == "off", f"not all of them were tidy: {taken}"
+    assert sum(taken) >= 5 or fast_path == "off", f"not all of them were fast: {taken}"
 
 
 def test_the_ids_of_an_answer_find_the_messages(broker: Asker, taken: list[int]) -> None:
@@ -161,13 +161,13 @@ def test_batches_and_single_sends_of_a_connection_keep_their_order(broker: Asker
     assert broker.bodies(TOPIC) == [b"first", *(b"%d" % number for number in range(14))]
 
 
-def test_what_goes_wrong_unexpectedly_is_told_to_everybody(
+def test_an_unexpected_failure_is_told_to_every_producer(
     broker: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(store: MessageStore, messages: object) -> object:
         raise RuntimeError("broken for the test")
 
-    for way in ("append_batch", "append_batches"):
+    for way in ("append_batch", "append_chunks"):
         monkeypatch.setattr(MessageStore, way, broken)
     with RawClient(broker.broker.port) as client:
         client.send(b"".join(batch(number, b"x") for number in range(3)))

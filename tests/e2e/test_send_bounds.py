@@ -1,4 +1,4 @@
-"""What waits for the disk is bounded, and one-way sends are not lost to that bound."""
+"""Sends that wait for the disk are bounded, and one-way sends are not lost to that bound."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_setting_that_stands_in_every_message_is_changed_at_once(
             assert answer.fields["TRACE_ON"] == "false"
         app = cluster.brokers[0].app
         assert app is not None
-        # Whoever asks is answered from queues that follow the log; the store itself may be behind.
+        # Requests are answered from queues that follow the log; the store itself may be behind.
         call(address, RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})
         found = app.store.get(TOPIC.encode(), 0, 0).messages
         assert [message.properties["TRACE_ON"] for message in found] == ["true"] * 2 + ["false"] * 2

@@ -205,7 +205,7 @@ def test_it_is_switched_on_and_off_while_the_broker_runs(broker: Asker) -> None:
     for _ in range(2):
         send(broker, topic, "k")
     set_topic(broker, topic, "+contrail.dedupe.window.ms=1000")
-    # What came before the switch is not known.
+    # Messages from before the switch are not in the memory.
     third = send(broker, topic, "k")
     assert third["queueOffset"] == "2"
     assert send(broker, topic, "k") == third
@@ -364,7 +364,7 @@ def test_after_a_kill_a_repeat_gets_the_first_answer(tmp_path: Path) -> None:
         assert send_batch(broker, "once", "whole", body) == first_batch
 
 
-def test_what_the_broker_delivered_before_a_kill_is_still_known_by_its_first_answer(
+def test_a_message_delivered_before_a_kill_is_still_known_by_its_first_answer(
     tmp_path: Path,
 ) -> None:
     clock = SharedClock(tmp_path / "clock")

@@ -70,7 +70,7 @@ def answers(client: RawClient, count: int) -> list[ReceivedResponse]:
 
 @contextmanager
 def held(broker: Asker) -> Iterator[None]:
-    """What arrives meanwhile is read by the broker at once, in one tick."""
+    """The broker reads everything that arrives meanwhile in one tick."""
     release = threading.Event()
 
     async def wait() -> None:
@@ -89,7 +89,7 @@ def in_one_tick(broker: Asker, frames: list[bytes]) -> list[ReceivedResponse]:
     """The answers to single sends, each of a connection of its own."""
     with ExitStack() as opened:
         clients = [opened.enter_context(RawClient(broker.broker.port)) for _ in frames]
-        # Whoever was answered once is known to the broker.
+        # An answered connection has been accepted by the broker.
         for number, client in enumerate(clients):
             client.send(frame(number, b"known", e="1"))
             answers(client, 1)
@@ -148,7 +148,7 @@ def test_sends_of_one_write_are_stored_in_order_and_answered(
 def test_a_topic_that_is_made_again_starts_over(
     broker: Asker, fast_path: str, taken: list[int]
 ) -> None:
-    """What was known of its queues must not be believed any more."""
+    """The places of its queues must not be used any more."""
     bodies = [b"%03d" % number for number in range(16)]
     run = b"".join(frame(number, body) for number, body in enumerate(bodies))
     with RawClient(broker.broker.port) as client:
@@ -205,7 +205,7 @@ def test_a_read_that_is_refused_half_way_keeps_nobody_from_an_answer(broker: Ask
             client.send(frame(number, b"known", e="1"))
             answers(client, 1)
         first, third = (
-            b"".join(frame(base + number, b"tidy") for number in range(8)) for base in (100, 300)
+            b"".join(frame(base + number, b"fast") for number in range(8)) for base in (100, 300)
         )
         queues = ["7" if number == 5 else "0" for number in range(8)]
         second = b"".join(
@@ -231,7 +231,7 @@ def test_rows_and_other_requests_of_a_connection_keep_their_order(broker: Asker)
     assert broker.bodies(TOPIC) == [b"first", *expected]
 
 
-def test_what_goes_wrong_unexpectedly_is_told_to_everybody(
+def test_an_unexpected_failure_is_told_to_every_producer(
     broker: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(store: MessageStore, messages: object) -> object:
@@ -271,9 +271,11 @@ def ticked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     take = FastSends.take_runs
 
-    def counted(sends: FastSends, arrived: list[Arrived], at: int, waited_ms: float) -> int:
+    def counted(
+        sends: FastSends, arrived: list[Arrived], at: int, end: int, waited_ms: float
+    ) -> int:
         counts.append(len(arrived) - at)
-        return take(sends, arrived, at, waited_ms)
+        return take(sends, arrived, at, end, waited_ms)
 
     monkeypatch.setattr(FastSends, "take_runs", counted)
     return counts
@@ -318,12 +320,12 @@ def test_a_frame_that_is_cut_off_is_taken_with_its_rest(broker: Asker) -> None:
 def test_a_second_read_does_not_overtake_what_waits_for_the_tick(
     broker: Asker, fast_path: str
 ) -> None:
-    """Who has sent much is read more than once before the tick."""
+    """A connection with many bytes is read more than once before the tick."""
     app = broker.broker.app
     assert app is not None
     # A message without a unique key gets one, in the tick.
     odd = frame(100, b"odd").replace(b"UNIQ_KEY", b"uniq_key")
-    tidy = b"".join(frame(number, b"%d" % number) for number in range(101, 110))
+    fast = b"".join(frame(number, b"%d" % number) for number in range(101, 110))
     with RawClient(broker.broker.port) as client:
         for number in range(2):
             client.send(frame(number, b"%d" % number))
@@ -337,7 +339,7 @@ def test_a_second_read_does_not_overtake_what_waits_for_the_tick(
 
         async def read_twice() -> None:
             peer.data_received(odd)
-            peer.data_received(tidy)
+            peer.data_received(fast)
 
         broker.run(read_twice())
         assert {answer.code for answer in answers(client, 10)} == {ResponseCode.SUCCESS}
@@ -346,7 +348,7 @@ def test_a_second_read_does_not_overtake_what_waits_for_the_tick(
 
 
 @FAST_ONLY
-def test_only_who_waits_at_one_of_its_queues_hurries_a_run(broker: Asker) -> None:
+def test_only_a_pull_held_at_one_of_its_queues_hurries_a_run(broker: Asker) -> None:
     app = broker.broker.app
     assert app is not None
     awaited: list[bool] = []

@@ -1,4 +1,4 @@
-"""Brokers under NameServers: who knows whom, who leaves, who comes back."""
+"""Brokers under NameServers: they register, leave and come back."""
 
 from __future__ import annotations
 

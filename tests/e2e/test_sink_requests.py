@@ -125,7 +125,7 @@ def test_a_deleted_topic_takes_its_rows_again(broker: Asker, topic: str, sink: s
     assert send(broker, topic, rows(key, [1]))[0] == 1
 
 
-# What is refused.
+# Refusals.
 
 
 def unit(**properties: str) -> bytes:
@@ -327,10 +327,10 @@ def test_a_prepared_row_needs_its_attempt_and_cannot_be_delayed(
     assert commit(broker, sink, 0, {"0": "a"}) == (0, 0)
 
 
-def test_tidy_rows_are_prepared_like_those_that_take_the_long_way(
+def test_fast_rows_are_prepared_like_rows_of_the_general_way(
     broker: Asker, topic: str, sink: str
 ) -> None:
-    """The first row of a request is admitted by all rules, tidy ones after its pattern."""
+    """The first row of a request is admitted by all rules, fast ones after its pattern."""
     key = f"{sink}/0/0"
     units = [rows(key, [n], attempt="a", properties={"UNIQ_KEY": f"K{n}"}) for n in range(3)]
     send(broker, topic, b"".join(units[:2]), prepared="true")

@@ -375,7 +375,7 @@ def test_no_data_request_reads_or_writes_a_group_of_the_system(
 
 
 @pytest.mark.proves("broker.system-names.data-requests")
-def test_what_clients_must_reach_is_not_refused(room: Room) -> None:
+def test_names_that_clients_must_reach_are_not_refused(room: Room) -> None:
     for code in BY_TOPIC:
         for topic in OPEN_TOPICS:
             fields, body = BY_TOPIC[code](topic, GROUP, room.places[TOPIC])
@@ -389,7 +389,7 @@ def test_what_clients_must_reach_is_not_refused(room: Room) -> None:
 
 
 @pytest.mark.proves("broker.system-names.data-requests")
-def test_tidy_sends_and_batches_in_one_write_are_refused_one_by_one(room: Room) -> None:
+def test_fast_sends_and_batches_in_one_write_are_refused_one_by_one(room: Room) -> None:
     """The ways that take runs of sends know the topics that were admitted before, and no others."""
     before = room.ends()
     with RawClient(room.port) as client:

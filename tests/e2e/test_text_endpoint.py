@@ -83,7 +83,7 @@ def test_anything_else_is_refused_in_a_sentence(request_bytes: bytes, status: by
     with_endpoint(test)
 
 
-def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_peer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_endpoint, "_HEAD_TIMEOUT_S", 0.05)
 
     async def test(endpoint: TextEndpoint) -> None:
@@ -93,7 +93,7 @@ def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     with_endpoint(test)
 
 
-def test_who_says_nothing_the_longest_makes_room_for_who_comes(
+def test_the_peer_that_is_silent_the_longest_makes_room_for_a_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Nobody is sent away for the time that a stalled machine takes.
@@ -149,7 +149,7 @@ def test_more_connections_than_allowed_are_refused_while_all_are_being_served() 
     asyncio.run(run())
 
 
-def test_who_does_not_read_loses_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_does_not_read_loses_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     writers: list[asyncio.StreamWriter] = []
 
     async def drain(writer: asyncio.StreamWriter) -> None:
@@ -202,7 +202,7 @@ def test_health_is_answered_while_scrapes_take_all_they_may() -> None:
     asyncio.run(run())
 
 
-def test_only_so_many_pages_are_made_at_a_time() -> None:
+def test_a_bounded_number_of_pages_is_made_at_a_time() -> None:
     async def run() -> None:
         going_on = asyncio.Event()
 
@@ -241,7 +241,7 @@ def test_stopping_breaks_off_what_is_being_sent() -> None:
             answer = await asking
         except ConnectionError:
             answer = b""
-        # What was broken off must not look like a whole one.
+        # A page that was broken off must not look like a whole one.
         assert not answer.endswith(b"0\r\n\r\n")
         assert endpoint.counts == {"broken_off": 1}
 

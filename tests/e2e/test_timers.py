@@ -36,7 +36,7 @@ class TimerAsker(Asker):
         return answer.fields["recallHandle"]
 
     def found(self, topic: str = TOPIC) -> list[StoredMessage]:
-        """What queue 0 of the topic holds now."""
+        """The messages in queue 0 of the topic now."""
         found: list[StoredMessage] = []
         while True:
             answer = self.pull(topic, len(found))
@@ -75,7 +75,7 @@ def broker(cluster: LocalCluster) -> TimerAsker:
 def taken(cluster: LocalCluster) -> bool:
     app = cluster.brokers[0].app
     assert app is not None
-    # What was sent a moment ago may not be in its queue yet.
+    # A message sent a moment ago may not be in its queue yet.
     return app.store.underived_bytes == 0 and app.kinds.timers.behind_count == 0
 
 
@@ -128,7 +128,7 @@ def test_a_handle_takes_back_only_the_message_it_was_given_for(
     theirs = sent(b"kept")
     # Another producer gives its own message the same key, for the same second.
     ours = sent(b"gone", TIMER_DELIVER_MS=str(due_ms - 300))
-    # What tells two messages of one key apart is the broker's to choose.
+    # The broker chooses the nonce that tells two messages of one key apart.
     again = sent(b"gone too", CONTRAIL_RECALL_NONCE=RecallHandle.decode(theirs).nonce)
     assert len({theirs, ours, again}) == 3
     for handle in (ours, again):

@@ -135,7 +135,7 @@ def advance_until_asked(cluster: LocalCluster, asker: Asker, checks: int) -> Non
 
 
 @pytest.mark.proves("kinds.transactions.fates")
-def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not() -> None:
+def test_committed_messages_are_delivered_and_rolled_back_ones_are_not() -> None:
     with cluster_with() as (cluster, asker), Producer(cluster) as producer:
         halves = {key: producer.half(key) for key in ("committed", "back", "open")}
         assert delivered(asker) == []

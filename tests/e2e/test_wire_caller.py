@@ -109,6 +109,6 @@ def test_an_address_where_nobody_listens_is_named(caller: BlockingCaller) -> Non
         caller.call(address, 10)
 
 
-def test_what_is_no_address_is_refused(caller: BlockingCaller) -> None:
+def test_a_text_that_is_no_address_is_refused(caller: BlockingCaller) -> None:
     with pytest.raises(CallFailed, match="host:port"):
         caller.call("nowhere", 10)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from contrail.broker.app import Broker
+from contrail.errors import ConfigError
 from contrail.protocol.codes import CODE_CLASSES, CodeClass, RequestCode, ResponseCode
 from contrail.protocol.command import (
     FLAG_ONE_WAY,
@@ -21,7 +22,7 @@ from contrail.testing import LocalCluster, eventually
 from contrail.testing.loop import LoopThread
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
-from contrail.wire.server import Server
+from contrail.wire.server import Server, bind, bind_together
 from tests.e2e.raw_client import RawClient, heartbeat, pull_fields, send_fields
 from tests.fakes.transports import EchoService
 from tests.unit.kernels.frame_material import BREAKERS
@@ -174,10 +175,27 @@ def test_the_fast_port_takes_sends_and_heartbeats_and_no_pulls(cluster: LocalClu
             assert "main port" in (answer.remark or "")
 
 
+@pytest.mark.proves("wire.server.two-ports")
+def test_ports_at_fixed_distances_are_bound_together_or_not_at_all() -> None:
+    bound = bind_together("127.0.0.1", 0, (-2, 1))
+    try:
+        main, *beside = (one.getsockname()[1] for one in bound)
+        assert beside == [main - 2, main + 1]
+        bound[0].close()
+        bound[1].close()
+        bound[2].listen()
+        with pytest.raises(ConfigError, match=f":{main + 1} cannot be listened on"):
+            bind_together("127.0.0.1", main, (-2, 1))
+        bind("127.0.0.1", main - 2).close()
+    finally:
+        for one in bound:
+            one.close()
+
+
 @pytest.mark.proves("wire.server.framing-bounds")
 @pytest.mark.parametrize(("name", "data"), BREAKERS.items(), ids=BREAKERS.keys())
 @pytest.mark.parametrize("which", ["broker", "NameServer"])
-def test_what_is_no_frame_ends_its_connection_and_no_other(
+def test_bytes_that_are_no_frame_end_their_connection_and_no_other(
     cluster: LocalCluster, which: str, name: str, data: bytes
 ) -> None:
     nameserver = cluster.nameservers[0].app
@@ -217,7 +235,7 @@ OVER_LIMIT = {
 
 @pytest.mark.proves("wire.server.answered-bounds")
 @pytest.mark.parametrize(("code", "fields", "body"), OVER_LIMIT.values(), ids=OVER_LIMIT.keys())
-def test_what_is_over_a_limit_and_still_a_frame_is_answered(
+def test_a_frame_over_a_limit_is_answered(
     client: RawClient, code: int, fields: dict[str, str], body: bytes
 ) -> None:
     answer = client.call(code, fields, body)
@@ -228,10 +246,10 @@ def test_what_is_over_a_limit_and_still_a_frame_is_answered(
 
 @pytest.mark.proves("wire.server.go-away")
 def test_clients_are_told_to_go_away_while_the_broker_stops(cluster: LocalCluster) -> None:
-    router = broker_of(cluster).router
+    guards = broker_of(cluster).intake.guards
     with RawClient(cluster.brokers[0].port) as client:
         assert client.call(SEND, send_fields("orders"), b"x").code == 0
-        router.is_going_away = True
+        guards.go_away()
         try:
             for code, fields in ((SEND, send_fields("orders")), (PULL, pull_fields("orders", 0))):
                 assert client.call(code, fields, b"x").code == ResponseCode.GO_AWAY
@@ -246,7 +264,8 @@ def test_clients_are_told_to_go_away_while_the_broker_stops(cluster: LocalCluste
             client.send(size.to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + b"x")
             assert client.answer_to(78).code == 0
         finally:
-            router.is_going_away = False
+            broker_of(cluster).router.is_going_away = False
+            guards.begin_anew()
 
 
 # Time and caps, by a server of its own.
@@ -299,7 +318,7 @@ PING = encode_request(Request(34, 7, {}, b"ping"))
     ("data", "reason"),
     [(b"", "no_first_frame"), (PING + PING[:9], "partial_frame_timeout"), (PING, "idle")],
 )
-def test_who_dawdles_is_closed(echo_server: EchoServer, data: bytes, reason: str) -> None:
+def test_a_slow_peer_is_closed(echo_server: EchoServer, data: bytes, reason: str) -> None:
     with RawClient(echo_server.port) as client:
         client.send(data)
         if data:
@@ -309,7 +328,7 @@ def test_who_dawdles_is_closed(echo_server: EchoServer, data: bytes, reason: str
 
 
 @pytest.mark.proves("wire.server.slow-peers")
-def test_who_does_not_read_is_closed(echo_server: EchoServer) -> None:
+def test_a_peer_that_does_not_read_is_closed(echo_server: EchoServer) -> None:
     with RawClient(echo_server.port) as client:
         for _ in range(8):
             client.send(encode_request(Request(34, 7, {}, bytes(4 << 20))))

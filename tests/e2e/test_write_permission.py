@@ -1,7 +1,7 @@
 """A topic without the write bit, and a broker without it, refuse sends on every way.
 
-Each way is taken once while writing is allowed, so that the ways for tidy sends know the topic;
-then the bit is taken away. What was accepted before goes on: delayed messages are delivered, half
+Each way is taken once while writing is allowed, so that the fast ways know the topic;
+then the bit is taken away. Messages accepted before go on: delayed messages are delivered, half
 messages are committed, consumers read.
 """
 
@@ -162,7 +162,7 @@ def test_a_closed_broker_makes_no_topic_for_a_send() -> None:
 
 @pytest.mark.proves("broker.permissions.write-bit")
 @pytest.mark.parametrize("close", [_close_topic, _close_broker], ids=["topic", "broker"])
-def test_what_was_accepted_before_is_delivered_and_committed(
+def test_messages_accepted_before_are_delivered_and_committed(
     close: Callable[[Asker, int], None],
 ) -> None:
     with _place() as (cluster, asker), Producer(cluster) as producer:
@@ -182,7 +182,7 @@ def test_what_was_accepted_before_is_delivered_and_committed(
 
 @pytest.mark.proves("broker.permissions.write-bit")
 def test_the_read_bit_closes_pulls_and_not_what_names_one_message() -> None:
-    """As Apache's broker: whoever has a message's id or key, or got it before, may still use it."""
+    """As Apache's broker: a client that has a message, or its id or key, may still use it."""
     with LocalCluster(clock=ManualClock()) as cluster:
         asker = Asker(cluster)
         asker.make_topic(TOPIC)

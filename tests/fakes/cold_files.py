@@ -1,4 +1,4 @@
-"""A file system whose files have left memory, until somebody brings them in."""
+"""A file system whose files have left memory, until a test brings them in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE_BYTES = mmap.PAGESIZE
 
 
 class ColdFileSystem(WatchedFileSystem):
-    """The real one, but what is in memory is decided here; ``waits`` are the reads that waited."""
+    """The real file system, but this decides what is in memory; ``waits`` are reads that waited."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class ColdFileSystem(WatchedFileSystem):
         self._maps: dict[int, tuple[mmap.mmap, Path]] = {}
 
     def chill(self) -> None:
-        """From now on nothing that is on the disk now is in memory."""
+        """Treat all bytes on the disk as not in memory from now on."""
         self.is_cold = True
         self._resident.clear()
 

@@ -14,7 +14,7 @@ FOREVER = 1 << 60
 
 @dataclass(slots=True)
 class Fault:
-    """Which operation goes wrong, where, when and how.
+    """The operation that fails, where, when and how.
 
     ``nth`` counts matching operations from 1; ``times`` is how many in a row go wrong from there.
     With ``short_bytes`` a ``pwrite`` stores at most that many bytes, and always fewer than asked,
@@ -31,7 +31,7 @@ class Fault:
     fired: int = 0
 
     def strikes(self, operation: str, path: Path) -> bool:
-        """Count one operation and tell whether it is to fail."""
+        """Count one operation; returns whether it must fail."""
         if operation != self.operation or self.path_contains not in str(path):
             return False
         self.seen += 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class FakeLoop:
-    """Holds the calls that were put off; ``turn`` runs what is due and not what that leads to."""
+    """Holds scheduled calls; ``turn`` runs the calls that are due, not those they schedule."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], object]] = []
@@ -26,14 +26,14 @@ class FakeLoop:
         return len(due)
 
     def settle(self) -> int:
-        """Turn until nothing is due any more; returns how many turns that took."""
+        """Turn until no call is due any more; returns how many turns that took."""
         turn_count = 0
         while self.turn():
             turn_count += 1
         return turn_count
 
     def ring(self) -> None:
-        """Run the calls that wait for a time, whatever it is."""
+        """Run the calls that wait for a time, whatever that time is."""
         due, self.later = self.later, []
         for _, callback in due:
             callback()

@@ -1,4 +1,4 @@
-"""A connected peer that exists only in memory: it remembers what it was sent."""
+"""A connected peer in memory: it remembers the commands sent to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sent(NamedTuple):
 
 
 class FakePeer:
-    """Takes the place of a connection; ``answers`` are given to calls in order."""
+    """Stands in for a connection; ``answers`` are given to calls in order."""
 
     is_choked = False
 

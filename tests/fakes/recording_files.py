@@ -1,7 +1,7 @@
 """A file system that records every change with its bytes, so that crashes can be replayed.
 
-A sync is recorded when it returns but covers only what was recorded when it began: a write that
-ran beside it may or may not be on the disk.
+A sync is recorded when it returns but covers only operations recorded when it began: a concurrent
+write may or may not be on the disk.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class FolderRemoved(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """Not an operation: something the workload wants to remember at this place of the trace."""
+    """Not an operation: a note of the workload at this point of the trace."""
 
     note: object
 
@@ -77,7 +77,7 @@ Operation = (
 
 
 class Baseline(NamedTuple):
-    """What was on the disk, and durable, when recording began."""
+    """The durable content of the disk when recording began."""
 
     folders: frozenset[Path]
     names: dict[Path, int]

@@ -1,4 +1,4 @@
-"""What any FileSystem must do, asked of the real one and of every fake."""
+"""The contract of a FileSystem, asked of the real one and of every fake."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileSystem:
     return MAKERS[request.param](tmp_path)
 
 
-def test_what_is_written_is_read_back(files: FileSystem, tmp_path: Path) -> None:
+def test_written_values_are_read_back(files: FileSystem, tmp_path: Path) -> None:
     with opened(files, tmp_path / "a", create=True) as fd:
         assert files.pwrite(fd, memoryview(b"hello"), 3) == 5
         files.fdatasync(fd)
@@ -139,7 +139,7 @@ def test_the_recording_holds_every_change_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_the_recording_starts_from_what_was_there(tmp_path: Path) -> None:
+def test_the_recording_starts_from_the_files_that_existed(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(b"was here")
     files = RecordingFileSystem(tmp_path)
     with opened(files, tmp_path / "old") as fd:

@@ -1,4 +1,4 @@
-"""A log in memory: what transactions read and write, and what a crash leaves of it."""
+"""A log in memory that transactions read and write, and that a crash can cut."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from contrail.store.services.append import AppendedRun
 from contrail.store.services.reading import QueueRow
 
 STORE_HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
-# Every record takes as much room: a physical offset tells which one it is.
+# Every record has the same size: a physical offset gives its number.
 RECORD_BYTES = 1000
 
 
 class MemoryLog:
-    """Records in a list; ``flushed_end`` is moved by the test."""
+    """Records in a list; ``settled_end`` is moved by the test."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.records: list[StoredMessage] = []
-        self.flushed_end = 0
+        self.settled_end = 0
         self.physical_min = 0
         self.refusal: StoreError | None = None
         self.poisoned: StorePoisoned | None = None
         self.body_bytes_max = 1 << 20
         self.damaged: set[int] = set()
-        # What stands in the bodies of messages, and reads like a record.
+        # Bytes in bodies of messages that read like a record.
         self.forged: dict[int, StoredMessage] = {}
         self._queues: dict[tuple[bytes, int], list[StoredMessage]] = {}
 
@@ -39,7 +39,11 @@ class MemoryLog:
         return len(self.records) * RECORD_BYTES
 
     @property
-    def readable_end(self) -> int:
+    def acknowledged_end(self) -> int:
+        return self.settled_end
+
+    @property
+    def visible_end(self) -> int:
         return self.physical_end
 
     @property
@@ -92,11 +96,11 @@ class MemoryLog:
         return message
 
     def flush(self) -> None:
-        self.flushed_end = self.physical_end
+        self.settled_end = self.physical_end
 
     def after_crash(self, record_count: int) -> MemoryLog:
-        """What a new process finds when the log was cut off behind so many records."""
-        assert record_count * RECORD_BYTES >= self.flushed_end, "what is durable stays"
+        """The log of a new process after a crash cut it behind ``record_count`` records."""
+        assert record_count * RECORD_BYTES >= self.settled_end, "what is durable stays"
         log = MemoryLog(self.clock)
         for message in self.records[:record_count]:
             queue = log._queues.setdefault((message.topic.encode(), message.queue_id), [])
@@ -126,7 +130,7 @@ class MemoryLog:
             raise RecordDamaged("no record is there", physical_offset=physical_offset)
         if physical_offset in self.damaged:
             raise RecordDamaged("a bit has turned", physical_offset=physical_offset)
-        # A copy: what a reader decodes from it must not stay with the record.
+        # A copy: properties that a reader decodes must not stay with the record.
         return replace(self.records[index])
 
     def messages_between(self, physical_start: int, physical_end: int) -> Iterator[StoredMessage]:
@@ -145,7 +149,7 @@ class MemoryLog:
     def queue_offset_max(self, topic: bytes, queue_id: int) -> int:
         return len(self._queues.get((topic, queue_id), []))
 
-    # What a test asks.
+    # Asked by tests.
 
     def of(self, topic: bytes) -> list[StoredMessage]:
         return [message for message in self.records if message.topic.encode() == topic]

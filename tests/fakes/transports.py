@@ -1,4 +1,4 @@
-"""The two ends that a connection stands between, in memory: a transport and a service."""
+"""The two ends of a connection, in memory: a transport and a service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contrail.wire.server import Arrived, Server
 
 
 class FakeTransport(asyncio.Transport):
-    """Remembers what was written; who closes it sees the connection lost at once."""
+    """Remembers the bytes written; closing it loses the connection immediately."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class FakeTransport(asyncio.Transport):
         self.close()
 
     def frames(self) -> list[Frame]:
-        """What was written, as the other end reads it."""
+        """The bytes written, as the peer reads them."""
         decoder = FrameDecoder()
         data = b"".join(self.written)
         found = list(decoder.feed(data)) if data else []
@@ -80,7 +80,7 @@ class EchoService:
     def take_runs(self, arrived: list[Arrived], at: int) -> int:
         return at
 
-    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+    def take_before_tick(self, peer: Connection, frames: Frames) -> Frames:
         """Everything waits for its tick."""
         return frames
 
@@ -102,6 +102,12 @@ class EchoService:
 
     def connection_closed(self, peer: Connection, reason: str) -> None:
         self.closed.append((peer, reason))
+
+
+def still(server: Server) -> Server:
+    """The same server with a clock that stands: none of its turns or pieces ends by time."""
+    server.monotonic_s = lambda: 1000.0
+    return server
 
 
 def connected(

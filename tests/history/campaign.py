@@ -1,8 +1,8 @@
-"""Kills a real broker again and again under a workload, and keeps the history of it.
+"""Kills a real broker again and again under a workload, and records the history.
 
-One thread does everything, so the history has one order. Requests are under way in numbers when
-the broker is killed; what it had answered by then counts, the rest is unknown. The seed decides
-what is sent and when the kill comes; the machine decides how far the broker got.
+One thread does everything, so the history has one order. Many requests are under way when the
+broker is killed; its answers until then count, the other outcomes are unknown. The seed decides the
+sends and the moment of the kill; the machine decides how far the broker got.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from tests.history.events import (
     SendInvoked,
     write_history,
 )
-from tests.history.violations import Bounds, Rule
+from tests.history.violations import Bounds, Rule, Violation
 from tests.history.wire_client import PATIENCE_S, WireClient
 
 # A campaign takes half a minute; on a machine that is busy with other things, many times that.
 TIMEOUT_S = 1200
 
-# Small files roll often; the config files are written often, so that kills hit that too.
+# Small files roll often; the config files are written often, so that kills hit those writes too.
 _PROPERTIES = {
     "mappedFileSizeCommitLog": str(1 << 20),
     "mappedFileSizeConsumeQueue": str(20 * 500),
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
     "maxMessageSize": str(1 << 16),
-    # A clock that jumps by days must not make the log forget what the checker wants to read.
+    # A clock that jumps by days must not make the log delete messages that the checker reads.
     "fileReservedTime": str(20 * 365 * 24),
 }
 
@@ -58,7 +58,7 @@ OnDone = Callable[[ReceivedResponse], None]
 
 
 def _nothing(answer: ReceivedResponse) -> None:
-    """For those who need no more than the answer in the history."""
+    """A ``then`` for requests whose answer is needed in the history only."""
 
 
 def kills_asked_for(usual: int = 20) -> int:
@@ -67,10 +67,15 @@ def kills_asked_for(usual: int = 20) -> int:
 
 
 class Campaign:
-    """A broker that is going to die, its clock, and what is known of it."""
+    """A broker that is killed again and again, its clock, and its history."""
 
     def __init__(
-        self, folder: Path, seed: int, properties: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        seed: int,
+        properties: Mapping[str, str] | None = None,
+        *,
+        slaves: int = 0,
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
@@ -81,6 +86,7 @@ class Campaign:
             in_children=True,
             folder=folder,
             clock=self.clock,
+            slaves=slaves,
             properties={**_PROPERTIES, **(properties or {})},
         )
         self.broker = self.cluster.brokers[0]
@@ -92,6 +98,8 @@ class Campaign:
         self._key = 0
         self._bodies: dict[str, bytes] = {}
         self.acknowledged: dict[str, SendInvoked] = {}
+        # How many sends were answered with each response code; None is no answer.
+        self.send_codes: Counter[int | None] = Counter()
 
     def __enter__(self) -> Self:
         print(f"CONTRAIL_SEED={self.seed}")
@@ -109,6 +117,11 @@ class Campaign:
         assert self._client is not None, "the broker is down"
         return self._client
 
+    @property
+    def kills_to_repeat(self) -> int:
+        """How many kills to ask for to have this campaign again."""
+        return self.kill_count
+
     # The broker's life.
 
     def _connect(self) -> None:
@@ -117,7 +130,7 @@ class Campaign:
         self.after_start()
 
     def kill(self) -> None:
-        """End the broker with signal 9, and learn what it had answered."""
+        """End the broker with signal 9, and read the answers it had sent."""
         self.events.append(BrokerKilled(self.clock.now_ms()))
         self.broker.kill()
         self.client.read_to_the_end()
@@ -130,13 +143,17 @@ class Campaign:
 
     def kill_while_busy(self) -> None:
         """Kill now, after some of the answers under way, or some milliseconds from now."""
+        self.let_some_moment_pass()
+        self.kill()
+
+    def let_some_moment_pass(self) -> None:
+        """Nothing, or until some of the answers under way came, or some milliseconds."""
         way = self.random.randrange(3)
         if way == 1:
             left = self.random.randint(0, self.client.waiting_count)
             self.client.read_until(lambda: self.client.waiting_count <= left, PATIENCE_S)
         elif way == 2:
             self.client.read_for(self.random.uniform(0, 0.15))
-        self.kill()
 
     def settle(self) -> None:
         """Wait for all answers."""
@@ -150,7 +167,7 @@ class Campaign:
         self.events.append(ClockMoved(self.clock.now_ms(), before_ms))
 
     def jump_clock(self, jumps_ms: Sequence[int], likelihood: float = 0.7) -> None:
-        """Move the clock, or not; back only when no send is under way that counts from it."""
+        """Move the clock, or not; back only when no delayed send is under way."""
         if self.random.random() >= likelihood:
             return
         jump_ms = self.random.choice(jumps_ms)
@@ -176,9 +193,9 @@ class Campaign:
         body: bytes = b"",
         then: OnDone = _nothing,
     ) -> None:
-        """Ask the broker for something and note it; the end is noted when the answer comes.
+        """Send a request and note it; its end is noted when the answer comes.
 
-        ``then`` gets the answer if it says that all went well.
+        ``then`` gets the answer if it is a success.
         """
         self.events.append(event)
         on_answer = partial(self._ended, event, then)
@@ -187,6 +204,8 @@ class Campaign:
     def _ended(self, event: Invocation, then: OnDone, answer: ReceivedResponse | None) -> None:
         now_ms = self.clock.now_ms()
         outcome = outcome_of(answer)
+        if isinstance(event, SendInvoked):
+            self.send_codes[answer.code if answer is not None else None] += 1
         if answer is None or outcome is not Outcome.OK:
             self.events.append(Ended(now_ms, event.op, outcome))
             return
@@ -251,7 +270,7 @@ class Campaign:
     # Waiting and judging.
 
     def wait_until(self, is_so: Callable[[], bool], what: str) -> None:
-        """Wait for the broker to do something; the history shows when it did not."""
+        """Wait until a condition of the broker holds; on a timeout the history is written."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_so():
             if time.monotonic() > deadline:
@@ -260,21 +279,25 @@ class Campaign:
 
     def _give_up(self, what: str) -> None:
         found = check_history(self.events)
-        # Nothing was read to its end yet.
+        # No queue was read to its end yet.
         listed = [str(each) for each in found if each.rule is not Rule.UNREAD]
         raise AssertionError("\n".join([f"{self._label()}: waited in vain: {what}", *listed[:20]]))
 
     def judge(self, bounds: Bounds | None = None) -> None:
         """Fail if a promise was broken."""
-        violations = check_history(self.events, bounds)
-        counts = Counter(type(event).__name__ for event in self.events)
-        print(f"seed {self.seed}: {dict(counts)}")
+        violations = self.violations(bounds)
         listed = "\n".join(str(each) for each in violations[:20])
         assert not violations, f"{self._label()}: {len(violations)} violations\n{listed}"
 
+    def violations(self, bounds: Bounds | None = None) -> list[Violation]:
+        """The broken promises of a campaign that has come to its end."""
+        counts = Counter(type(event).__name__ for event in self.events)
+        print(f"seed {self.seed}: {dict(counts)}")
+        return check_history(self.events, bounds)
+
     def _label(self) -> str:
         write_history(self._history_path, self.events)
-        again = f"CONTRAIL_SEED={self.seed} CONTRAIL_KILLS={self.kill_count}"
+        again = f"CONTRAIL_SEED={self.seed} CONTRAIL_KILLS={self.kills_to_repeat}"
         return f"{again}, history in {self._history_path}"
 
 
@@ -283,13 +306,15 @@ def outcome_of(answer: ReceivedResponse | None) -> Outcome:
         return Outcome.UNKNOWN
     if answer.code == ResponseCode.SUCCESS:
         return Outcome.OK
-    # Stored, but not yet as safely as was asked for.
+    # Stored, but not yet as durable as configured.
     stored = (
         ResponseCode.FLUSH_DISK_TIMEOUT,
         ResponseCode.SLAVE_NOT_AVAILABLE,
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     )
-    return Outcome.UNKNOWN if answer.code in stored else Outcome.FAILED
+    # A message that was sent back is answered with an error that names the status.
+    is_stored = answer.code in stored or answer.remark in [code.name for code in stored]
+    return Outcome.UNKNOWN if is_stored else Outcome.FAILED
 
 
 def digest(body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The members of a campaign's consumer groups: started, killed, told to close, and read."""
+"""The members of a campaign's consumer groups: started, killed, closed, and read."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _FOLDER = Path(__file__).parents[2]
 _CLOSE_S = 120.0
 _MS = 1_000_000
 
-# Progress is written every interval and with every pull; the machine may be busy meanwhile.
+# Consumer offsets are written every interval and with every pull; the machine may be busy.
 KILLED_REACH_MS = 9_000 + PERSIST_INTERVAL_MS
-# A queue that goes to another member: from the last progress, while the old one may finish.
+# A queue that goes to another member: it reads from the last stored offset, while the old member
+# may finish.
 MOVED_REACH_MS = 4_000 + PERSIST_INTERVAL_MS
 MOVED_OVERLAP_MS = 3_000
 
 
 Seen = dict[tuple[str, Queue], set[int]]
-"""The places that a group has got of a queue."""
+"""The queue offsets that a group has got of a queue."""
 
 
 class Member:
@@ -40,7 +41,7 @@ class Member:
         self.name = f"{settings.name}.{number}"
         self.deliveries: list[Delivery] = []
         self.queues: frozenset[Queue] = frozenset()
-        # When it had which queues.
+        # The times at which it had each queue.
         self.shares: list[tuple[int, frozenset[Queue]]] = []
         self.killed_ns = 0
         self.closing_ns = 0
@@ -66,7 +67,7 @@ class Member:
         return not self.killed_ns and not self.closing_ns
 
     def read_on(self) -> None:
-        """Take in what it has noted since the last look."""
+        """Read the lines that the member has noted since the last call."""
         path = Path(self.settings.notes_path)
         if not path.exists():
             return
@@ -110,7 +111,7 @@ class Member:
         self.killed_ns = max(began_ns, self._last_ns + 1)
 
     def close(self) -> None:
-        """Let it close by itself."""
+        """Have the member close."""
         self.require_running()
         self.closing_ns = time.monotonic_ns()
         self._close_pipe()
@@ -119,7 +120,7 @@ class Member:
         assert code == 0 and self._is_closed, f"{self.name} closed with {code}: see its log"
 
     def end(self) -> None:
-        """Whatever it is doing: the test is over."""
+        """Kill the member: the test is over."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -130,13 +131,13 @@ class Member:
         self._process.stdin.close()
 
     def touched(self) -> frozenset[Queue]:
-        """Every queue it ever had, as far as anybody saw."""
+        """Every queue the member ever had, by its notes."""
         seen = frozenset(delivery.queue for delivery in self.deliveries)
         return seen.union(*(queues for _, queues in self.shares))
 
 
 class Crew:
-    """All members that ever were, by the name that they share with those before and after."""
+    """All members, by the name that a member shares with its restarts."""
 
     def __init__(self, folder: Path, namesrv: str, seed: int) -> None:
         self._folder = folder
@@ -187,7 +188,7 @@ class Crew:
         return found
 
     def deliveries(self) -> list[Delivery]:
-        """Everything that anybody got, in the order of time."""
+        """The deliveries of all members, in the order of time."""
         return sorted(
             itertools.chain.from_iterable(one.deliveries for one in self.members),
             key=lambda delivery: delivery.at_ns,
@@ -202,7 +203,7 @@ class Crew:
                 yield Cause("consumer killed", one.group, one.touched(), begin_ns, one.killed_ns)
 
     def move_causes(self, kinds: Mapping[str, str]) -> Iterator[Cause]:
-        """Queues that left a member that was at work, for another or to come back to it.
+        """Queues that were taken from a running member, by another or by itself again.
 
         Not for ordered groups, whose members wait for each other.
         """
@@ -216,7 +217,7 @@ class Crew:
                         yield _moved(one.group, before - after, at_ns)
 
     def _changes_of_hands(self) -> Iterator[tuple[Delivery, Member]]:
-        """Deliveries of a queue whose delivery before was another member's."""
+        """Deliveries of a queue whose preceding delivery went to another member."""
         by_name = {one.name: one for one in self.members}
         last: dict[tuple[str, Queue], Delivery] = {}
         for delivery in self.deliveries():
@@ -227,7 +228,7 @@ class Crew:
 
 
 def _was_gone(member: Member, at_ns: int) -> bool:
-    """Whether it had been killed, or had begun to close."""
+    """Whether the member had been killed, or had begun to close."""
     return any(0 < end_ns <= at_ns for end_ns in (member.killed_ns, member.closing_ns))
 
 

@@ -1,4 +1,4 @@
-"""Puts together what all processes of a client campaign saw, and judges it."""
+"""Merges the notes of all processes of a client campaign, and judges them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ NumberOf = Callable[[Queue], int]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that is known at the end."""
+    """All events and deliveries at the end."""
 
-    # Of producers and of the cluster, with their times in nanoseconds.
+    # Events of producers and of the cluster, with their times in nanoseconds.
     events: list[tuple[int, Event]]
     # In the order of time.
     deliveries: list[Delivery]
     causes: list[Cause]
     # How far each queue reaches.
     ends: Mapping[Queue, int]
-    # The queues of each group, and those groups that read a queue from its start to its end.
+    # The queues of each group, and the groups that read a queue from its start to its end.
     queues: Mapping[str, Iterable[Queue]]
     groups_in_order: frozenset[str]
     number_of: NumberOf
@@ -63,7 +63,7 @@ def build_history(seen: Seen, repeats: Repeats) -> list[Event]:
     """One list of events for the checker.
 
     It holds a cause right before each message that may come again, so that the checker allows that
-    one and no other.
+    message alone.
     """
     events = [*seen.events, *_received(seen, repeats)]
     events.sort(key=lambda entry: entry[0])
@@ -98,7 +98,7 @@ def _received(seen: Seen, repeats: Repeats) -> Iterator[tuple[int, Event]]:
 
 
 class _Readers:
-    """Who reads a queue in order: a member, for as long as nobody else of its group does.
+    """The reader of a queue in order: a member, until another member of its group reads it.
 
     Where no order is promised every delivery has a reader of its own.
     """

@@ -1,9 +1,9 @@
-"""A consumer in a process of its own, so that it can be killed; it notes what it gets in a file.
+"""A consumer in a process of its own, so that it can be killed; it notes its messages in a file.
 
 Usage: ``client_member.py SETTINGS``, the JSON of ``MemberSettings``. It consumes until its standard
 input ends, and closes then. Each line of its file is a JSON array: a word, the machine's monotonic
-time in nanoseconds, and what the word needs. A line is with the kernel before the handler goes on,
-so what was handled is known however the process ends.
+time in nanoseconds, and the word's values. A line is with the kernel before the handler goes on, so
+handled messages are known however the process ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 GOT, HAS, CLOSED = "got", "has", "closed"
 
-# Short, so that a campaign of a minute sees many rounds of each.
+# Short, so that each happens many times in a campaign of a minute.
 _INTERVALS: Any = {
     "poll_name_server_interval_ms": 3_000,
     "heartbeat_broker_interval_ms": 3_000,
@@ -40,14 +40,14 @@ _HANDLING_S_MAX = 0.004
 
 
 class HandlerFailed(Exception):
-    """What an ordered handler raises at times: the message has to come again, before others."""
+    """Raised by an ordered handler at times: the message must come again, before others."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
-    """Which consumer to be."""
+    """The settings of a member."""
 
-    # Also the instance name: who comes back under it finds its locks.
+    # Also the instance name: a restarted member finds its locks by it.
     name: str
     kind: Literal["concurrent", "orderly", "pull"]
     group: str

@@ -1,4 +1,4 @@
-"""Rules that only a client can break: what comes again, and in which order ordered groups see it.
+"""Rules that only a client can break: repeated messages, and the order in ordered groups.
 
 The checker knows nothing of members and of the brokers that a queue may be on, so it has to take
 any crash as a cause for any message to come again. Here a cause names the queues that it touches
@@ -26,7 +26,7 @@ class Delivery(NamedTuple):
 
     at_ns: int
     group: str
-    # A member of the group; one that is started again is another.
+    # A member of the group; a restarted member counts as another.
     member: str
     queue: Queue
     queue_offset: int
@@ -38,7 +38,7 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What a group got of these queues between ``begin_ns`` and ``end_ns`` may come again."""
+    """Messages that a group got of these queues from ``begin_ns`` to ``end_ns`` may come again."""
 
     name: str
     group: str
@@ -56,7 +56,7 @@ class Repeats:
 
 
 def judge_repeats(deliveries: Iterable[Delivery], causes: Collection[Cause]) -> Repeats:
-    """DUPLICATED: a group got a message again, and nothing explains it."""
+    """DUPLICATED: a group got a message again without a cause."""
     repeats = Repeats()
     by_queue: dict[tuple[str, Queue], list[Cause]] = defaultdict(list)
     for cause in causes:
@@ -98,7 +98,7 @@ def first_deliveries_keep_order(
 ) -> Iterator[Violation]:
     """OFFSET_GAP: such a group sees a queue's messages one after the other.
 
-    Whatever comes again in between: of those that come for the first time each is the next one.
+    Apart from repeats, each first delivery is the next message of the queue.
     """
     expected: dict[tuple[str, Queue], int] = defaultdict(int)
     for delivery in deliveries:

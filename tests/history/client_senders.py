@@ -1,4 +1,4 @@
-"""Producers of a campaign: everything they try to send, and what they were told about it."""
+"""Producers of a campaign: all attempts to send, and their results."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class SendNotes:
         self._keys = itertools.count(1)
         self._bodies: dict[str, bytes] = {}
         self._under_way: dict[int, list[int]] = {}
-        # Where brokers say that they have stored a key, and what the application heard of it.
+        # Where brokers stored a key by their answers, and the receipt that the application got.
         self.places: dict[str, set[tuple[Queue, int]]] = defaultdict(set)
         self.told: dict[str, list[tuple[Queue, int]]] = defaultdict(list)
         self.outcomes: Counter[str] = Counter()
-        # Keys of which the application was told that they were not sent, without a doubt.
+        # Keys whose send failed for certain, by the application's error.
         self.denied: set[str] = set()
 
     def new_message(
@@ -124,7 +124,7 @@ class SendNotes:
         now_ns, now_ms = self._timeline.now()
         self._timeline.events.append((now_ns, Ended(now_ms, op, outcome, queue_id, queue_offset)))
 
-    # What the application is told.
+    # Results for the application.
 
     def heard(self, messages: Sequence[Message], receipt: SendReceipt) -> None:
         self.outcomes[receipt.status.name] += len(messages)
@@ -139,7 +139,7 @@ class SendNotes:
             self.denied.update(message.keys[0] for message in messages)
 
     def misled(self, deliveries: Iterable[Delivery]) -> Iterator[Violation]:
-        """MOVED, REFUSED_DELIVERED: what the application was told is not so."""
+        """MOVED, REFUSED_DELIVERED: the application's receipt or error is wrong."""
         for key, places in self.told.items():
             for place in places:
                 if place not in self.places[key]:
@@ -160,7 +160,7 @@ def _queue_of(queue: MessageQueue) -> Queue:
 
 
 class Senders:
-    """Producers that send without a rest until they are told to stop."""
+    """Producers that send without a pause until ``stop``."""
 
     def __init__(self, notes: SendNotes, namesrv: str, chance: random.Random) -> None:
         self._notes = notes

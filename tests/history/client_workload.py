@@ -1,7 +1,7 @@
-"""Our client under kills: producers here, consumers in processes, everything else in children.
+"""Our client under kills: producers here, consumers and servers in processes of their own.
 
-The parts of the cluster and the consumers are killed while producers send and groups read. What
-happened in all processes is put in order by the machine's monotonic clock and then judged: by the
+The parts of the cluster and the consumers are killed while producers send and groups read. The
+events of all processes are ordered by the machine's monotonic clock and then judged: by the
 checker, and by the rules that only a client can break.
 """
 
@@ -36,14 +36,14 @@ _QUEUE_COUNT = 4
 _BROKER_STEP = 1_000
 _ALL = (PLAIN, ORDERED)
 
-# By group: how it reads, and what; and who its members are.
+# By group: its mode, its topics and its members.
 KINDS = {"sharers": "concurrent", "keepers": "orderly", "pullers": "pull"}
 TOPICS = {"sharers": (PLAIN,), "keepers": (ORDERED,), "pullers": _ALL}
 POSTS = {"s1": "sharers", "s2": "sharers", "k1": "keepers", "k2": "keepers", "p1": "pullers"}
 
-# A restarted broker knows no locks: until its holder renews it, anybody may take one.
+# A restarted broker has no locks: until the holder renews a lock, any member may take it.
 _UNLOCKED_MS = 25_000
-# A restarted broker's queues are taken anew, from the progress that it had written.
+# A restarted broker's queues are taken anew, from the offsets that it had stored.
 _RETAKEN_MS = 8_000
 
 _PROPERTIES = {
@@ -79,7 +79,7 @@ class ClientCampaign:
         print(f"CONTRAIL_SEED={self.seed}")
         for server in self.cluster.nameservers:
             server.folder.mkdir(parents=True)
-            # So that a sharding key keeps its queue while that is down.
+            # A sharding key keeps its queue while its broker is down.
             (server.folder / "namesrv.properties").write_text("orderMessageEnable=true\n")
         self.cluster.__enter__()
         return self
@@ -88,10 +88,10 @@ class ClientCampaign:
         self.crew.end()
         self.cluster.__exit__()
 
-    # What there is.
+    # Queues and members.
 
     def number_of(self, queue: Queue) -> int:
-        """One number for a queue of any broker, which is what the checker calls a queue id."""
+        """One number for a queue of any broker: the checker's queue id."""
         names = [broker.name for broker in self.cluster.brokers]
         return names.index(queue.broker_name) * _BROKER_STEP + queue.queue_id
 
@@ -116,8 +116,8 @@ class ClientCampaign:
         await self.senders.start()
 
     async def end(self) -> None:
-        """Everything is read, all members leave, and nothing of it comes to those after them."""
-        # Who takes a queue anew after an outage reads again up to these, and no further.
+        """Read all messages, close all members, and check that later members get none of them."""
+        # A member that takes a queue anew after an outage reads again up to these offsets at most.
         await self.until_shared()
         await self._send_to_each()
         await self.until_read()
@@ -158,9 +158,9 @@ class ClientCampaign:
         return is_whole and all(member.queues & queues for member in members)
 
     async def until_read(self) -> None:
-        """Every group has got everything that is stored."""
+        """Every group has got all stored messages."""
         self._ends = {}
-        # NameServers that were restarted hear of the brokers again within ten seconds.
+        # Brokers register with restarted NameServers within ten seconds.
         await self._until(self._knows_ends, "all queues have routes", self._ask_ends)
         for group in KINDS:
             await self._until(partial(self._has_read_all, group), f"{group} read everything")
@@ -207,7 +207,7 @@ class ClientCampaign:
     # Kills.
 
     async def kill_and_restart(self, kill_count: int) -> None:
-        """Kill so many while producers send: servers one at a time, consumers beside them."""
+        """Kill processes while producers send: servers one at a time, consumers beside them."""
         server_count = kill_count // 2
         async with self._sending():
             await asyncio.gather(
@@ -259,7 +259,7 @@ class ClientCampaign:
 
     @asynccontextmanager
     async def _sending(self) -> AsyncIterator[None]:
-        """Producers send meanwhile; a thread among them would outlive a test that fails."""
+        """In a task: producers send meanwhile, and a thread would outlive a failing test."""
         self.senders.begin()
         try:
             yield
@@ -272,7 +272,7 @@ class ClientCampaign:
     # Coming and going.
 
     async def come_and_go(self, leave_count: int) -> None:
-        """Members leave and come back, nobody is killed; producers send all the time."""
+        """Members leave and come back, none is killed; producers send all the time."""
         async with self._sending():
             for _ in range(leave_count):
                 await self._pause(0.5)
@@ -285,7 +285,7 @@ class ClientCampaign:
     # The verdict.
 
     def check_that_nothing_came_twice(self) -> None:
-        """For a time without kills: what comes later is not a cause for what has been."""
+        """Judge a time without kills: later kills are no cause for earlier repeats."""
         repeats = judge_repeats(self.crew.deliveries(), causes=()).violations
         assert not repeats, f"{self._label()}: nobody was killed yet, {repeats[:5]}"
 
@@ -337,7 +337,7 @@ def _plain_queue(queue: MessageQueue) -> Queue:
 
 
 async def run_kills(campaign: ClientCampaign, kill_count: int) -> None:
-    """Quiet traffic first, in which nothing may come twice; then kills; then everything is read."""
+    """Traffic without kills first, in which no message may come twice; then kills; then reading."""
     await campaign.begin()
     await campaign.send_for(_QUIET_S)
     await campaign.until_read()

@@ -1,4 +1,4 @@
-"""Groups that read what a broker under a campaign has stored."""
+"""Groups that read the messages of a broker under a campaign."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AUDITORS = "auditors"
 
 
 class Consumers:
-    """Every group that reads: how far it is, and what it has seen."""
+    """Every reading group: its offsets and the messages it has seen."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
@@ -33,7 +33,7 @@ class Consumers:
         return (topic, key, reconsume_times) in self._seen[group]
 
     def read(self, group: str, topics: Mapping[str, int]) -> list[StoredMessage]:
-        """Everything in these topics, with so many queues each, that the group has not read."""
+        """Read all messages of these topics that the group has not read."""
         found: list[StoredMessage] = []
         for topic, queue_count in topics.items():
             for queue_id in range(queue_count):
@@ -91,7 +91,7 @@ class Consumers:
     # Offsets.
 
     def crash(self, group: str, topics: Mapping[str, int]) -> None:
-        """Forget how far the group is; it goes on where the broker says."""
+        """Forget the group's offsets; it goes on at the offsets that the broker stored."""
         campaign = self._campaign
         campaign.events.append(ConsumerCrashed(campaign.clock.now_ms(), group))
         for topic, queue_count in topics.items():
@@ -105,7 +105,7 @@ class Consumers:
         return int(answer.fields["offset"]) if answer.code == ResponseCode.SUCCESS else 0
 
     def store_offsets(self, group: str) -> None:
-        """Tell the broker how far the group is."""
+        """Write the group's offsets to the broker."""
         for (reader, topic, queue_id), queue_offset in self._offsets.items():
             if reader == group:
                 fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}

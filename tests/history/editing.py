@@ -29,13 +29,13 @@ _PLAIN = (Kind.NORMAL, Kind.ORDERED)
 
 
 class EditedHistory:
-    """A good history that is being spoiled. Lookups tell of it as it was."""
+    """A good history with a fault being planted. Lookups read it as it was."""
 
     def __init__(self, events: list[Event]) -> None:
         self.events = list(events)
         self._facts: Facts = facts_of(events)
 
-    # Finding; what is not there raises.
+    # Finding; a missing event raises.
 
     @property
     def end_ms(self) -> int:
@@ -68,7 +68,7 @@ class EditedHistory:
         return self._facts.sends[key][0].asked
 
     def acknowledged(self, kind: Kind, queue_id: int = -1, *, single: bool = False) -> list[Place]:
-        """Where the acknowledged messages of a kind are that were sent once."""
+        """The places of the acknowledged messages of a kind that were sent once."""
         found = [
             (self._facts.places(TOPIC, send.asked.key), send)
             for send in self._sent_once(kind)
@@ -120,14 +120,14 @@ class EditedHistory:
         return next(event for event in self.all_of(kind) if event.op in ended)
 
     def ended_key(self, decision: Decision) -> str:
-        """A half message that was ended so, and in no other way, for sure."""
+        """A half message that was certainly ended in this way, and in no other."""
         for key, ends in self._facts.ends.items():
             if all(end.asked.decision is decision for end in ends) and ends[0].is_ok:
                 return key
         raise LookupError(decision)
 
     def open_key(self) -> str:
-        """An acknowledged half message that is open in the end, and that nobody decided on."""
+        """An acknowledged half message that is open in the end, and never decided."""
         for event in self.all_of(StillOpen):
             decided = event.key in self._facts.ends
             if self._facts.sends[event.key][0].is_ok and not decided:
@@ -138,7 +138,7 @@ class EditedHistory:
         return next(e for e in self.all_of(SendInvoked) if e.kind is Kind.TRANSACTION)
 
     def returned(self, *, is_last: bool, steady: bool = False) -> Place:
-        """A retry, or a dead letter, that was asked for just once, and acknowledged.
+        """A retry, or a dead letter, that was requested just once, and acknowledged.
 
         ``steady``: the clock was not put back before it came.
         """
@@ -154,7 +154,7 @@ class EditedHistory:
         raise LookupError(topic)
 
     def send_back(self, key: str, times: int) -> SendBackInvoked:
-        """What made a retry of a message that had been retried ``times`` times."""
+        """The send-back of a message that had been retried ``times`` times."""
         backs = (back.asked for back in self._facts.send_backs[key])
         return next(
             asked for asked in backs if asked.reconsume_times == times and not asked.is_last
@@ -180,12 +180,12 @@ class EditedHistory:
         self.events[at], self.events[after] = self.events[after], self.events[at]
 
     def change_message(self, place: Place, **changes: Any) -> None:
-        """Change what every reader saw at a place."""
+        """Change the message that every reader saw at an offset."""
         for at, _ in self.receipts(place):
             self.change(at, **changes)
 
     def swap_messages(self, first: Place, second: Place) -> None:
-        """Two messages as if they had been stored in each other's place; acknowledged so, too."""
+        """Swap two messages, in reads and receipts."""
         fields = ("key", "body", "stored_ms", "reconsume_times", "properties")
         one, other = self._facts.stored[first], self._facts.stored[second]
         self.change_message(first, **{name: getattr(other, name) for name in fields})
@@ -203,7 +203,7 @@ class EditedHistory:
         self._reacknowledge(self.key_at(place), queue_offset)
 
     def remove_message(self, place: Place) -> str:
-        """A message as if it had never been stored; those after it move up."""
+        """Remove a stored message; those after it move up."""
         key = self.key_at(place)
         self.drop(lambda event: self.is_receipt(event, place))
         for at, event in enumerate(self.events):
@@ -228,7 +228,7 @@ class EditedHistory:
                 self.change(at, queue_offset=event.queue_offset - 1)
 
     def append_message(self, key: str, topic: str, queue_id: int, times: int = 0) -> str:
-        """One more stored message at the end of a queue, seen by all who drained it."""
+        """One more stored message at the end of a queue, seen by all groups that drained it."""
         sends = self._facts.sends.get(key)
         body = sends[0].asked.body if sends else "no body"
         properties = {} if topic == TOPIC else {"RETRY_TOPIC": TOPIC}
@@ -260,7 +260,7 @@ class EditedHistory:
         return key
 
     def let_time_pass(self, key: str, overdue_ms: int) -> None:
-        """Everything after a send happens later than it did, so the message is overdue."""
+        """Shift all events after a send, so that the message is overdue."""
         send = self._facts.sends[key][0]
         event = self.events[send.ended_position]
         pause_ms = send.asked.not_before_ms - event.now_ms + overdue_ms

@@ -1,4 +1,4 @@
-"""What a test did and saw, in the order in which it did and saw it.
+"""The events of a test, in their order.
 
 Every event carries the time of the clock that the test shares with the broker. The clock may be
 moved either way; the order of the list is the real order. An operation is invoked once and ended
@@ -46,7 +46,7 @@ class SendInvoked:
     topic: str
     queue_id: int
     body: str
-    # Not to be delivered while the clock is below this.
+    # The message must not be delivered while the clock is below this.
     not_before_ms: int = 0
     # How long it waits, for kinds whose time counts from the send.
     delay_ms: int = 0
@@ -55,7 +55,7 @@ class SendInvoked:
 
 @dataclass(frozen=True, slots=True)
 class EndInvoked:
-    """A producer says what becomes of a half message."""
+    """A producer ends a transaction."""
 
     now_ms: int
     op: int
@@ -65,7 +65,7 @@ class EndInvoked:
 
 @dataclass(frozen=True, slots=True)
 class SendBackInvoked:
-    """A consumer gives a message back; ``reconsume_times`` is what the message carried."""
+    """A consumer sends a message back; ``reconsume_times`` is the message's own."""
 
     now_ms: int
     op: int
@@ -85,7 +85,7 @@ class SendBackInvoked:
 
 @dataclass(frozen=True, slots=True)
 class RecallInvoked:
-    """A producer calls a timer back."""
+    """A producer recalls a timer message."""
 
     now_ms: int
     op: int
@@ -105,7 +105,7 @@ class ReplyInvoked:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an operation went; where its message is, for a send that says so."""
+    """The outcome of an operation; for an acknowledged send also the message's place."""
 
     now_ms: int
     op: int
@@ -116,7 +116,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The broker asked a producer what became of a half message."""
+    """The broker checked a half message with a producer."""
 
     now_ms: int
     key: str
@@ -141,7 +141,7 @@ class ReplyReceived:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A consumer got a message. ``stored_ms`` is when the broker says it stored this copy."""
+    """A consumer got a message. ``stored_ms`` is this copy's store timestamp."""
 
     now_ms: int
     group: str
@@ -158,7 +158,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A group has read a queue to its end, after everything was due."""
+    """A group has read a queue to its end, after all messages were due."""
 
     now_ms: int
     group: str
@@ -180,7 +180,7 @@ class BrokerKilled:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerCrashed:
-    """A consumer ended before its offset was stored: its group reads again from what was."""
+    """A consumer ended before its offset was stored: its group reads again from the stored one."""
 
     now_ms: int
     group: str
@@ -188,7 +188,7 @@ class ConsumerCrashed:
 
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
-    """A queue of the group changed hands."""
+    """A queue of the group went to another member."""
 
     now_ms: int
     group: str

@@ -1,6 +1,6 @@
-"""A history sorted out: operations with their outcomes, stored messages, causes, times of work.
+"""Indexes of a history: operations with outcomes, stored messages, causes, uptimes.
 
-One pass over the events; every rule then looks things up.
+One pass over the events; every rule then looks up.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Operation(Generic[T]):
-    """Something asked for, and how it went; positions are indexes into the history."""
+    """An operation and its outcome; positions are indexes into the history."""
 
     asked: T
     position: int
@@ -68,7 +68,7 @@ class Operation(Generic[T]):
 
     @property
     def done_by(self) -> int:
-        """The event by which it had happened for sure."""
+        """The event by which the operation had certainly happened."""
         return self.ended_position if self.is_ok else NEVER
 
 
@@ -119,7 +119,7 @@ class Facts:
     copies: dict[tuple[str, str], list[Place]] = field(default_factory=lambda: defaultdict(list))
 
     def rereads_between(self, group: str, after: int, before: int) -> bool:
-        """Whether something made the group read again between two events."""
+        """Whether the group had a cause to read again between two events."""
         positions = self.rereads.get(group, [])
         return bisect_right(positions, after) < bisect_right(positions, before)
 
@@ -152,7 +152,7 @@ class Facts:
 
 
 def facts_of(events: Iterable[Event]) -> Facts:
-    """Sort a history out.
+    """Index a history.
 
     Raises:
         ValueError: it is no history: an operation ended that was not under way.
@@ -263,8 +263,8 @@ class _Reader:
 def overdue_ms(facts: Facts, due_ms: int, sent: int, received: int, stored_ms: int) -> int:
     """How long a message that was due waited while the broker was up.
 
-    Time that a move of the clock jumped over is no time, and neither is the time of a broker that
-    is down. ``stored_ms`` is taken to lie in the stretch that makes the wait the shortest.
+    Time that a move of the clock skipped does not count, nor does the downtime of the broker.
+    ``stored_ms`` is taken to lie in the interval that makes the wait the shortest.
     """
     first = max(bisect_right(facts.stretch_starts, sent) - 1, 0)
     last = bisect_right(facts.stretch_starts, received)

@@ -1,7 +1,7 @@
 """Histories as a broker without faults would write them, from a source of randomness.
 
 A small model of a broker: queues, messages that wait, half messages, retries, kills, a clock that
-is moved. It is written apart from the checker's rules, so that one can be held against the other.
+is moved. It is written apart from the checker's rules, so that each tests the other.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Waiting:
     level: int = -1
 
     def put_back(self, now_ms: int) -> None:
-        """The clock has been put back: the delay of a level is waited for once more at most."""
+        """The clock has been put back: the delay of a level passes once more at most."""
         if self.level > 0:
             self.due_ms = min(self.due_ms, now_ms + self.level)
 
@@ -81,7 +81,7 @@ class Half:
 
 @dataclass
 class ModelBroker:
-    """Writes ``events`` while it is told what happens."""
+    """Writes ``events`` as its methods are called."""
 
     random: random.Random
     now_ms: int = 1_000_000_000
@@ -178,7 +178,7 @@ class ModelBroker:
         self._end(reply, outcome)
 
     def work(self) -> None:
-        """What a broker does by itself: deliver what is due, check what is open."""
+        """The broker's own work: deliver due messages, check open half messages."""
         if not self.is_up:
             return
         self._tick()
@@ -191,7 +191,7 @@ class ModelBroker:
         waiting, self.waiting = self.waiting, []
         blocked: set[int] = set()
         for each in waiting:
-            # A level is a queue: nobody overtakes.
+            # A level is a queue: no message overtakes.
             if each.level in blocked or each.due_ms > self.now_ms:
                 self.waiting.append(each)
                 blocked |= {each.level} - {-1}
@@ -207,7 +207,7 @@ class ModelBroker:
             self._end_half(half.send.key, half.decision)
 
     def consume(self) -> None:
-        """A consumer reads on, and gives some of it back."""
+        """A consumer reads on, and sends some messages back."""
         if not self.is_up:
             return
         for topic, queue_id in [*((TOPIC, n) for n in range(QUEUES)), (RETRY_TOPIC, 0)]:
@@ -252,7 +252,7 @@ class ModelBroker:
         self._read_again()
 
     def rebalance(self) -> None:
-        """Another reader takes over, from what the last one had stored."""
+        """Another reader takes over, from the last stored offset."""
         self.events.append(Rebalanced(self.now_ms, GROUP))
         self.reader = self.random.choice(("reader-1", "reader-2"))
         self._read_again()
@@ -275,7 +275,7 @@ class ModelBroker:
             self.events.append(BrokerKilled(self.now_ms))
 
     def finish(self) -> list[Event]:
-        """Let everything come due, and read all of it twice."""
+        """Let all messages come due, and read all queues twice."""
         self._start()
         while self.waiting:
             latest_ms = max(each.due_ms for each in self.waiting)
@@ -323,7 +323,7 @@ class ModelBroker:
         return send
 
     def _fate(self) -> tuple[bool, Outcome]:
-        """Whether an operation takes place, and what its caller learns of it."""
+        """Whether an operation takes place, and the outcome that its caller sees."""
         self._tick()
         dice = self.random.random()
         if not self.is_up:

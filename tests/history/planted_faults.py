@@ -1,7 +1,7 @@
 """Faults planted into good histories: each breaks one promise to one message.
 
-A fault is a function: it edits a history and returns the key of the message it harmed. The rule
-that has to notice stands in its decorator.
+A fault is a function: it edits a history and returns the key of the message it harmed. Its
+decorator names the rule that must find it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules of every kind: nothing lost, nothing invented, nothing twice, everything in its place."""
+"""Rules of every kind: no message lost, invented, delivered twice or at a wrong offset."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _lost_waiting(
     if any(recall.may_have_happened for recall in facts.recalls.get(key, ())):
         return
     topic = stored[0].asked.topic
-    # A broker that drops duplicate sends answers all of them with one place.
+    # A broker that drops duplicate sends answers all of them with one offset.
     wanted = len({(send.queue_id, send.queue_offset) for send in stored})
     found = sum(place in seen for place in facts.places(topic, key))
     if found < wanted:
@@ -91,7 +91,7 @@ def _may_be_in(facts: Facts, topic: str, key: str, sent_to: str) -> bool:
 
 
 def places_hold_one_message(facts: Facts) -> Iterator[Violation]:
-    """OFFSET_REUSED, SPLIT_HISTORY: by what was acknowledged and by what was read."""
+    """OFFSET_REUSED, SPLIT_HISTORY: by receipts and by reads."""
     acknowledged: dict[Place, str] = {}
     for key, sends in facts.sends.items():
         for send in sends:
@@ -113,7 +113,7 @@ def places_hold_one_message(facts: Facts) -> Iterator[Violation]:
 
 
 def queues_are_read_in_order(facts: Facts) -> Iterator[Violation]:
-    """REORDERED, DUPLICATED, OFFSET_GAP: as one reader of a queue sees it."""
+    """REORDERED, DUPLICATED, OFFSET_GAP: in the view of one reader of a queue."""
     last: dict[tuple[str, str, str, int], Receipt] = {}
     for receipt in facts.receipts:
         event = receipt.event
@@ -144,7 +144,7 @@ def receipts_have_a_cause(facts: Facts) -> Iterator[Violation]:
 
 
 def copies_have_a_cause(facts: Facts) -> Iterator[Violation]:
-    """DUPLICATED, COMMITTED_TWICE: a topic holds no more copies than sends that may have worked."""
+    """DUPLICATED, COMMITTED_TWICE: a topic holds at most as many copies as sends that may count."""
     for key, sends in facts.sends.items():
         asked = sends[0].asked
         places = facts.places(asked.topic, key)
@@ -213,7 +213,7 @@ def sharding_keys_keep_their_order(facts: Facts) -> Iterator[Violation]:
 
 
 def _span(facts: Facts, place: Place) -> tuple[str, int, int]:
-    """The key of a stored message, when it was begun at the earliest and done at the latest."""
+    """The key of a stored message, its earliest begin and its latest end."""
     key = facts.stored[place].key
     sends = facts.sends[key]
     for send in sends:

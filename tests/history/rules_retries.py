@@ -1,4 +1,4 @@
-"""Rules of messages that consumers give back: a retry after its delay, then the dead letters."""
+"""Rules of messages that consumers send back: a retry after its delay, then the dead letters."""
 
 from __future__ import annotations
 

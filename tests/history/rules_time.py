@@ -1,4 +1,4 @@
-"""Rules of messages that wait: not before their time, and not long after it."""
+"""Rules of delayed messages: not before their time, and not long after it."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def _judged(
 def _is_early(facts: Facts, receipt: Receipt, cause: _Cause) -> bool:
     stored_ms = receipt.event.stored_ms
     if stored_ms >= cause.due_ms:
-        # A time that the clock has never shown is no time of storing.
+        # A time that the clock has never shown is no store time.
         return facts.highest_ms[receipt.position] < cause.due_ms
-    # Behind a clock that was put back the delay of a level is waited for once more, not longer.
+    # Behind a clock that was put back the delay of a level passes once more, not longer.
     return cause.delay_ms <= 0 or not facts.waited_again(
         cause.position, receipt.position, delay_ms=cause.delay_ms, until_ms=stored_ms
     )

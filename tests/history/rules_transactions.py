@@ -1,4 +1,4 @@
-"""Rules of transactions: one fate for each half message, and none forgotten."""
+"""Rules of transactions: one decision for each half message, and none forgotten."""
 
 from __future__ import annotations
 

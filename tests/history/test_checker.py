@@ -1,4 +1,4 @@
-"""The checker finds every planted fault, and nothing in histories without one."""
+"""The checker finds every planted fault, and none in histories without one."""
 
 from __future__ import annotations
 

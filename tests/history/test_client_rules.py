@@ -1,4 +1,4 @@
-"""The rules of the client campaigns find planted faults, and nothing where there is none."""
+"""The rules of the client campaigns find planted faults, and none in good deliveries."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _deliveries() -> list[Delivery]:
 
 
 def _seen(deliveries: list[Delivery]) -> Seen:
-    """A member of each group that had the first queue was killed after 500 ms."""
+    """Causes: a member of each group that had the first queue was killed after 500 ms."""
     return Seen(
         events=_sends(),
         deliveries=sorted(deliveries, key=lambda delivery: delivery.at_ns),
@@ -83,7 +83,7 @@ def test_deliveries_in_order_are_good() -> None:
     assert not verdict.violations and not verdict.repeats
 
 
-def test_what_was_handled_shortly_before_a_kill_may_come_again() -> None:
+def test_messages_handled_shortly_before_a_kill_may_come_again() -> None:
     again = [_again(group, _QUEUES[0], 3) for group in (_KEEPERS, _SHARERS)]
     verdict = judge(_seen([*_deliveries(), *again]))
     assert not verdict.violations
@@ -91,7 +91,7 @@ def test_what_was_handled_shortly_before_a_kill_may_come_again() -> None:
 
 
 def _skipped(deliveries: list[Delivery]) -> list[Delivery]:
-    """An ordered group goes on without a message, which comes at the end."""
+    """An ordered group skips a message, which comes at the end."""
     harmed = _delivery(_KEEPERS, _QUEUES[1], 2, 300)
     return [*(one for one in deliveries if one != harmed), harmed._replace(at_ns=900 * _MS)]
 
@@ -161,7 +161,7 @@ def test_groups_without_order_may_get_messages_in_any_order() -> None:
     assert not judge(seen).violations
 
 
-def test_an_application_that_was_told_something_else_is_noticed() -> None:
+def test_a_wrong_receipt_or_error_of_the_application_is_found() -> None:
     notes = SendNotes(Timeline(), _number_of, seed=1)
     notes.told["moved"].append((_QUEUES[0], 1))
     notes.places["moved"].add((_QUEUES[0], 2))

@@ -1,4 +1,4 @@
-"""The client survives kills: nothing lost, order kept, and nothing twice without a cause."""
+"""The client survives kills: no message lost, order kept, none twice without a cause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_clients_survive_kills(tmp_path: Path) -> None:
 
 @pytest.mark.proves("client.shown.kills")
 @pytest.mark.timeout(TIMEOUT_S)
-def test_members_that_come_and_go_lose_nothing(tmp_path: Path) -> None:
+def test_members_that_come_and_go_lose_no_message(tmp_path: Path) -> None:
     with ClientCampaign(tmp_path, seed_asked_for(62)) as campaign:
         asyncio.run(run_comings_and_goings(campaign, 6))
         repeats = campaign.judge()

@@ -1,4 +1,4 @@
-"""Normal and ordered messages survive kills: nothing lost, nothing twice, everything in order."""
+"""Normal and ordered messages survive kills: none lost, none twice, all in order."""
 
 from __future__ import annotations
 

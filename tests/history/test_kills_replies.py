@@ -1,4 +1,4 @@
-"""Replies under kills: what was accepted has reached its requester, once, and nobody else."""
+"""Replies under kills: an accepted reply has reached its requester alone, once."""
 
 from __future__ import annotations
 

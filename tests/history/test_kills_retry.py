@@ -1,4 +1,4 @@
-"""Messages that consumers give back survive kills: retried on time, then among the dead letters."""
+"""Messages that consumers send back survive kills: retried on time, then among the dead letters."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _QUEUE_COUNT = 2
 _REQUEST_ROWS = 40
 _REQUEST_COUNT = 8
 _PAUSE_S = 0.02
-# What says that the broker went away, or goes: the same request is sent again.
+# Errors of a broker that went away, or is going: the same request is sent again.
 _AGAIN = frozenset(
     {
         ResponseCode.SYSTEM_BUSY,
@@ -49,7 +49,7 @@ class Killed:
 
     @contextmanager
     def soon(self, delay_ms_max: float) -> Iterator[None]:
-        """Kill it within so many milliseconds, while something is asked of it."""
+        """Kill the broker within ``delay_ms_max``, while a request is under way."""
         timer = threading.Timer(self._random.random() * delay_ms_max / 1000, self.kill)
         timer.start()
         try:
@@ -65,7 +65,7 @@ class Killed:
 
 
 def insist(ask: Callable[[], ReceivedResponse]) -> None:
-    """Ask until there is an answer that does not depend on kills."""
+    """Repeat a request until its answer does not depend on kills."""
     while True:
         try:
             answer = ask()
@@ -97,7 +97,7 @@ def expected(partition: int, batch_count: int) -> list[bytes]:
 
 
 def make_topic(broker: Asker) -> None:
-    """The topic, and on the disk: a kill before that takes a topic that is answered for."""
+    """Create the topic and wait until it is on the disk: a kill before that loses it."""
     broker.make_topic(_TOPIC, read=_QUEUE_COUNT, write=_QUEUE_COUNT)
     path = broker.broker.folder / "store" / "config" / "topics.json"
     eventually(lambda: path.exists() and f'"{_TOPIC}"' in path.read_text(), "the topic is written")
@@ -142,7 +142,7 @@ def test_decided_batches_become_visible_once_over_kills(tmp_path: Path) -> None:
             with killed.soon(60):
                 for decide in (True, False):
                     insist(partial(ask_commit, broker, _SINK, batch_id, attempts, decide=decide))
-            # Somebody who was killed with it asks what was decided, and finishes that.
+            # A writer that was killed too asks for the decision, and carries it out.
             assert status(broker, _SINK)["decided"] == {
                 "batchId": batch_id,
                 "participants": {broker.broker.name: attempts},

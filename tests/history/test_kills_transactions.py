@@ -1,4 +1,4 @@
-"""Transactions survive kills: one fate for each half message, and none forgotten."""
+"""Transactions survive kills: one decision for each half message, and none forgotten."""
 
 from __future__ import annotations
 

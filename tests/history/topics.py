@@ -10,7 +10,7 @@ from tests.history.campaign import Campaign
 
 
 def make_topics(campaign: Campaign, topics: Mapping[str, int]) -> None:
-    """Topics with so many queues each."""
+    """Create topics, each with its number of queues."""
     for topic, queue_count in topics.items():
         fields = {
             "topic": topic,

@@ -1,4 +1,4 @@
-"""What can be wrong with a history."""
+"""The violations of a history."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Violation(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The figures that a history is held to."""
+    """The limits that a history must keep."""
 
     # A clock that is shared runs with the machine's, which may stall for long.
     late_ms_max: int = 60_000

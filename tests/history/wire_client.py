@@ -24,7 +24,7 @@ OnRequest = Callable[[Request], None]
 
 
 class WireClient:
-    """One connection. Answers are handed over as they are read; None is for one that never came."""
+    """One connection. Answers are handed over as they are read; None if none came."""
 
     def __init__(self, port: int, on_request: OnRequest) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
@@ -65,7 +65,7 @@ class WireClient:
         return found[0]
 
     def answer(self, request: Request, code: int = 0) -> None:
-        """Answer what the broker asked."""
+        """Answer a request of the broker."""
         self._write(b"".join(encode_response(Response(code), request.opaque)))
 
     def _send(self, request: Request) -> None:
@@ -80,7 +80,7 @@ class WireClient:
             self._lost()
 
     def read(self, timeout_s: float) -> None:
-        """Handle what arrives; waits for something to do so at most this long."""
+        """Handle arrived frames; waits at most this long for one."""
         if not self.is_open:
             return
         if not select.select([self._socket], [], [], timeout_s)[0]:
@@ -95,7 +95,7 @@ class WireClient:
             self._lost()
 
     def read_until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
-        """Read until something is so; whether it came to be in time."""
+        """Read until a condition holds; whether it held in time."""
         deadline = time.monotonic() + timeout_s
         while self.is_open and not is_so():
             left_s = deadline - time.monotonic()
@@ -127,7 +127,7 @@ class WireClient:
             on_answer(None)
 
     def read_to_the_end(self) -> None:
-        """What a dead broker had answered before counts; the rest will never be known."""
+        """Answers that a dead broker had sent count; the other outcomes stay unknown."""
         deadline = time.monotonic() + PATIENCE_S
         while self.is_open:
             assert time.monotonic() < deadline, "the broker is dead and its connection is not"

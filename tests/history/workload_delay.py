@@ -21,11 +21,11 @@ def run_delays(campaign: Campaign, kill_count: int) -> None:
     consumers = Consumers(campaign)
     while campaign.kill_count < kill_count:
         start = len(campaign.events)
-        _send_burst(campaign, campaign.random.randint(1, 40))
+        send_burst(campaign, campaign.random.randint(1, 40))
         campaign.jump_clock(_JUMPS_MS)
         if campaign.random.random() < 0.4:
             consumers.read(READERS, TOPICS)
-            _send_burst(campaign, campaign.random.randint(1, 10))
+            send_burst(campaign, campaign.random.randint(1, 10))
         campaign.kill_while_busy()
         campaign.jump_clock(_JUMPS_MS, likelihood=0.3)
         campaign.restart()
@@ -35,7 +35,8 @@ def run_delays(campaign: Campaign, kill_count: int) -> None:
     _finish(campaign, consumers)
 
 
-def _send_burst(campaign: Campaign, count: int) -> None:
+def send_burst(campaign: Campaign, count: int) -> None:
+    """Messages of any level, low ones more often."""
     for _ in range(count):
         _send(campaign)
 
@@ -59,12 +60,12 @@ def _send(campaign: Campaign, again: SendInvoked | None = None, level: int = 0) 
 
 
 def _finish(campaign: Campaign, consumers: Consumers) -> None:
-    """Twice: behind the last message of each level everything else has been delivered."""
+    """Twice: behind the last message of each level all others have been delivered."""
     for _ in range(2):
         for level in _LEVELS:
             _send(campaign, level=level)
         campaign.settle()
-        # After moves of the clock the last to come due need not be the last that was sent.
+        # After moves of the clock the last message due need not be the last sent.
         latest_ms = max(event.not_before_ms for event in campaign.acknowledged.values())
         campaign.advance(ms=max(0, latest_ms - campaign.clock.now_ms()) + 1_000)
 

@@ -19,10 +19,10 @@ def run_plain(campaign: Campaign, kill_count: int) -> None:
     consumers = Consumers(campaign)
     while campaign.kill_count < kill_count:
         start = len(campaign.events)
-        _send_burst(campaign)
+        send_burst(campaign)
         if campaign.random.random() < 0.5:
             _consume(campaign, consumers)
-            _send_burst(campaign)
+            send_burst(campaign)
         campaign.kill_while_busy()
         campaign.restart()
         for event in campaign.unknown_sends(start):
@@ -32,7 +32,8 @@ def run_plain(campaign: Campaign, kill_count: int) -> None:
     consumers.drain(TOPICS, READERS, AUDITORS)
 
 
-def _send_burst(campaign: Campaign) -> None:
+def send_burst(campaign: Campaign) -> None:
+    """Up to 60 sends under way at once, half of them ordered."""
     for _ in range(campaign.random.randint(1, 60)):
         if campaign.random.random() < 0.5:
             campaign.send(Kind.NORMAL, "plain", campaign.random.randrange(TOPICS["plain"]))

@@ -1,4 +1,4 @@
-"""Replies under kills: what is accepted has reached the client that asked."""
+"""Replies under kills: an accepted reply has reached the requesting client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer in trouble under kills: messages are given back, retried, and given up."""
+"""A failing consumer under kills: messages are sent back, retried, and given up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JUMPS_MS = (500, 1_500, 11_000, 31_000, 120_000, -700)
 
 
 class RetryWorkload:
-    """Reads its topic and its retries, and gives about half of them back."""
+    """Reads its topic and its retries, and sends about half of them back."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
@@ -36,8 +36,7 @@ class RetryWorkload:
         make_topics(campaign, WORK)
         make_group(campaign, READERS, retryMaxTimes=16)
         while campaign.kill_count < kill_count:
-            for _ in range(self._random.randint(1, 20)):
-                campaign.send(Kind.NORMAL, "work", self._random.randrange(2))
+            self.send_burst(self._random.randint(1, 20))
             if self._random.random() < 0.7:
                 campaign.settle()
             self._consume()
@@ -50,6 +49,11 @@ class RetryWorkload:
             if self._random.random() < 0.3:
                 self._consumers.crash(READERS, {**WORK, **RETRIES})
         self._finish()
+
+    def send_burst(self, count: int) -> None:
+        """Messages for the failing consumer."""
+        for _ in range(count):
+            self._campaign.send(Kind.NORMAL, "work", self._random.randrange(2))
 
     def _consume(self) -> None:
         for message in self._consumers.read(READERS, {**WORK, **RETRIES}):
@@ -87,7 +91,7 @@ class RetryWorkload:
         campaign.invoke(event, RequestCode.CONSUMER_SEND_MSG_BACK, fields, then=given_back)
 
     def _finish(self) -> None:
-        """Consume until nothing is given back any more, then read the dead letters, too."""
+        """Consume until no message is sent back any more, then read the dead letters, too."""
         campaign, consumers = self._campaign, self._consumers
         for _ in range(RECONSUME_TIMES_MAX + 1):
             campaign.settle()

@@ -24,7 +24,7 @@ _RECALL_MARGIN_MS = 10_000
 
 
 class TimerWorkload:
-    """Sends timers, calls some of them back, and lets their time come."""
+    """Sends timers, recalls some of them, and lets their time come."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
@@ -37,11 +37,11 @@ class TimerWorkload:
         make_topics(campaign, TOPICS)
         while campaign.kill_count < kill_count:
             start = len(campaign.events)
-            self._send_burst(self._random.randint(1, 40))
+            self.send_burst(self._random.randint(1, 40))
             campaign.jump_clock(_JUMPS_MS)
             if self._random.random() < 0.4:
                 self._consumers.read(READERS, TOPICS)
-                self._send_burst(self._random.randint(1, 10))
+                self.send_burst(self._random.randint(1, 10))
             campaign.kill_while_busy()
             campaign.jump_clock(_DOWN_JUMPS_MS, likelihood=0.4)
             campaign.restart()
@@ -50,7 +50,8 @@ class TimerWorkload:
                     self._send(again=event)
         self._finish()
 
-    def _send_burst(self, count: int) -> None:
+    def send_burst(self, count: int) -> None:
+        """Timers of any delay; some are recalled as soon as they are acknowledged."""
         for _ in range(count):
             self._send()
 
@@ -78,20 +79,20 @@ class TimerWorkload:
         )
 
     def _recall(self, due_ms: int, answer: ReceivedResponse) -> None:
-        """Call it back as soon as the handle is there, unless the clock has moved too far."""
+        """Recall a message as soon as its handle is there, unless the clock has moved too far."""
         if self._campaign.clock.now_ms() + _RECALL_MARGIN_MS <= due_ms:
             key, handle = answer.fields["transactionId"], answer.fields["recallHandle"]
             self._recalled.add(key)
             recall(self._campaign, key, handle)
 
     def _finish(self) -> None:
-        """Twice: what is delivered again is delivered by then."""
+        """Twice: repeated deliveries have come by then."""
         campaign, consumers = self._campaign, self._consumers
         for _ in range(2):
-            self._send_burst(20)
+            self.send_burst(20)
             campaign.settle()
-            # A delay counts from when the broker took the message, which may be after a jump of the
-            # clock that followed the send: nothing that the sender knows is late enough.
+            # A delay counts from the broker's receipt of the message, which may be after a jump of
+            # the clock that followed the send: no time known to the producer is late enough.
             highest_ms = max(event.now_ms for event in campaign.events)
             campaign.advance(ms=highest_ms + DELAY_MS_MAX + 2_000 - campaign.clock.now_ms())
 
@@ -116,7 +117,7 @@ def recall(campaign: Campaign, key: str, handle: str) -> None:
 def recall_before_a_long_downtime(
     campaign: Campaign, *, wait_ms: int, jump_ms: int, is_taken_in: bool
 ) -> None:
-    """Timers wait in a broker, are called back, and the broker is down when they are due.
+    """Timers wait in a broker, are recalled, and the broker is down when they are due.
 
     ``jump_ms`` is how far the clock moves between the sends and the recalls. With ``is_taken_in``
     the broker has time to look at the recalls before it ends.
@@ -153,7 +154,7 @@ def _timers_with_handles(campaign: Campaign, due_ms: int) -> dict[str, str]:
 
 
 def _wait_until_filed(campaign: Campaign, count: int) -> None:
-    """Until the timer files speak for so many messages."""
+    """Wait until the timer files cover ``count`` messages."""
 
     def are_filed() -> bool:
         answer = campaign.client.call(RequestCode.GET_TIMER_CHECK_POINT, {})
@@ -165,7 +166,7 @@ def _wait_until_filed(campaign: Campaign, count: int) -> None:
 
 
 def _read_until_idle(campaign: Campaign) -> None:
-    # One that is not called back shows when everything that is due has been delivered.
+    # A message that is not recalled shows when all due messages have been delivered.
     due_ms = campaign.clock.now_ms() + 1_000
     last = campaign.send(
         Kind.TIMER, "timed", 0, properties={TIMER_DELIVER_MS: str(due_ms)}, not_before_ms=due_ms

@@ -29,13 +29,13 @@ _JUMPS_MS = (1_000, 7_000, 31_000, 61_000, -2_000, -40_000)
 
 
 class TransactionWorkload:
-    """A producer with a plan for each of its half messages, made when it is first asked."""
+    """A producer with a plan for each of its half messages, made at the first check."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
         self._random = campaign.random
         self._consumers = Consumers(campaign)
-        # What becomes of each half message; those that are never decided on stay open.
+        # The decision for each half message; those never decided stay open.
         self._plans: dict[str, Decision] = {}
         campaign.handle_request = self._take_request
         campaign.after_start = self._introduce
@@ -45,8 +45,7 @@ class TransactionWorkload:
         self._introduce()
         make_topics(campaign, TOPICS)
         while campaign.kill_count < kill_count:
-            for _ in range(self._random.randint(1, 30)):
-                self._send_half()
+            self.send_burst(self._random.randint(1, 30))
             if self._random.random() < 0.5:
                 campaign.client.read_for(self._random.uniform(0, 0.05))
             campaign.jump_clock(_JUMPS_MS)
@@ -65,6 +64,11 @@ class TransactionWorkload:
         assert answer is not None and answer.code == ResponseCode.SUCCESS, answer
 
     # Sending and ending.
+
+    def send_burst(self, count: int) -> None:
+        """Half messages, most of which are ended when their acknowledgement comes."""
+        for _ in range(count):
+            self._send_half()
 
     def _send_half(self) -> None:
         key = self._campaign.next_key()
@@ -106,7 +110,7 @@ class TransactionWorkload:
             "transactionId": key,
         }
         if decision is Decision.UNKNOWN or self._random.random() < 0.4:
-            # As producers do: nobody says how it went.
+            # One-way, as producers do: there is no answer.
             campaign.events.append(event)
             campaign.client.notify(RequestCode.END_TRANSACTION, fields)
         else:
@@ -132,7 +136,7 @@ class TransactionWorkload:
     # The end.
 
     def _finish(self) -> None:
-        """Have everything checked until all that can be decided is, then list what is open."""
+        """Have half messages checked until all decided ones are ended, then list the open ones."""
         for _ in range(_ROUNDS_MAX):
             self._let_it_check()
             self._consumers.read(READERS, ALL_TOPICS)
@@ -140,7 +144,7 @@ class TransactionWorkload:
                 break
         now_ms = self._campaign.clock.now_ms()
         self._campaign.events += [StillOpen(now_ms, key) for key in self._listed()]
-        # What was decided stays decided.
+        # Decisions stay.
         self._let_it_check()
         self._consumers.drain(ALL_TOPICS, READERS, AUDITORS)
 
@@ -148,13 +152,13 @@ class TransactionWorkload:
         campaign = self._campaign
         campaign.settle()
         campaign.advance(ms=_CHECK_INTERVAL_MS + 1_000)
-        # A producer that is not heard of for two minutes is forgotten.
+        # A producer without a heartbeat for two minutes is forgotten.
         self._introduce()
         campaign.client.read_for(0.3)
         campaign.settle()
 
     def _undecided(self) -> bool:
-        """Whether something is open, or not yet delivered, that this producer has decided on."""
+        """Whether a half message that this producer decided is open, or not yet delivered."""
         decided = {key for key, plan in self._plans.items() if plan is not Decision.UNKNOWN}
         return bool(decided & self._listed()) or any(
             self._plans[key] is Decision.COMMIT and not self._has_seen(key)

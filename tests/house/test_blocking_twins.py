@@ -57,7 +57,7 @@ def test_a_class_has_the_same_methods_in_both_worlds(name: str) -> None:
 
 
 def names_of_sides() -> set[str]:
-    """What a client instance asks of a consumer; no business of an application."""
+    """The methods that a client instance calls of a consumer; no business of an application."""
     from contrail.client.sides import ConsumerSide, ProducerSide
 
     return names_of(ConsumerSide) | names_of(ProducerSide) - {"group"}

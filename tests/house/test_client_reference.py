@@ -56,7 +56,7 @@ def default_text(default: Any) -> str:
 
 
 def own_options(client: str) -> Iterator[tuple[str, Any]]:
-    """What a client takes by name beside the fields of its settings."""
+    """The named parameters of a client beside the fields of its settings."""
     for parameter in inspect.signature(getattr(aio, client).__init__).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             yield parameter.name, parameter.default

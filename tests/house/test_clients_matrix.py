@@ -34,7 +34,7 @@ def _table_of(lines: list[str]) -> Table:
 
 
 def problems_of(row: str, client: str, cell: str) -> Iterator[str]:
-    """What is wrong with a cell; nothing if it is a passing test or a known lack."""
+    """The faults of a cell; none if it is a passing test or a known lack."""
     lacking, passes = LACKING.match(cell), PASSES.match(cell)
     if lacking:
         if LACKS.get((row, client)) != lacking[1]:

@@ -15,6 +15,7 @@ import pytest
 
 from contrail.broker.settings import read_broker_settings
 from contrail.broker.state.metric_table import METRICS
+from contrail.broker.state.replication_metrics import REPLICATION_METRICS
 from contrail.cli.server_options import read_properties
 from contrail.nameserver.metrics import METRICS as NAMESERVER_METRICS
 from contrail.nameserver.settings import read_nameserver_settings
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
+EVERY_METRIC = (*METRICS, *REPLICATION_METRICS, *NAMESERVER_METRICS)
 CONTRAIL = "/opt/contrail/bin/contrail"
 
 
@@ -117,7 +119,7 @@ def dockerfile_lines() -> list[list[str]]:
 
 
 @pytest.mark.proves("cli.administration.deploy")
-def test_what_the_dockerfile_copies_is_there_and_not_ignored() -> None:
+def test_files_that_the_dockerfile_copies_are_there_and_not_ignored() -> None:
     ignored = (DEPLOY / "docker" / "Dockerfile.dockerignore").read_text(encoding="utf-8")
     kept = {line[1:] for line in ignored.splitlines() if line.startswith("!")}
     copied = {path for words in dockerfile_lines() if words[0] == "COPY" for path in words[1:-1]}
@@ -153,7 +155,7 @@ def test_the_commands_of_the_compose_file_have_flags_that_exist() -> None:
 def shown_names() -> set[str]:
     """Every name that a sample of the servers can have."""
     names = set()
-    for metric in (*METRICS, *NAMESERVER_METRICS):
+    for metric in EVERY_METRIC:
         is_histogram = metric.kind is MetricKind.HISTOGRAM
         suffixes = ("_bucket", "_sum", "_count") if is_histogram else ("",)
         names |= {metric.name + suffix for suffix in suffixes}
@@ -164,7 +166,7 @@ def shown_names() -> set[str]:
 @pytest.mark.parametrize("name", ["grafana/contrail.json", "prometheus/alerts.yml"])
 def test_dashboard_and_alerts_ask_for_metrics_that_exist(name: str) -> None:
     text = (DEPLOY / name).read_text(encoding="utf-8")
-    asked = set(re.findall(r"\b(?:rocketmq|contrail_nameserver)_\w+", text))
+    asked = set(re.findall(r"\b(?:rocketmq|contrail_nameserver|contrail_replication)_\w+", text))
     assert len(asked) >= 5
     assert asked - shown_names() == set()
 
@@ -176,8 +178,8 @@ def test_the_dashboard_is_one_that_grafana_can_import() -> None:
     assert board["uid"] == "contrail"
     places = [panel["gridPos"] for panel in board["panels"]]
     assert all(place["x"] + place["w"] <= 24 for place in places)
-    labels = {label for m in (*METRICS, *NAMESERVER_METRICS) for label in m.labels}
-    labels |= {"cluster", "node_id", "node_type", "le"}
+    labels = {label for m in EVERY_METRIC for label in m.labels}
+    labels |= {"cluster", "node_id", "node_type", "le", "instance"}
     text = json.dumps([panel.get("targets", []) for panel in board["panels"]])
     used = set(re.findall(r"\{\{(\w+)\}\}", text)) | set(re.findall(r"[{,](\w+)(?:=|!)[~\\]", text))
     assert used - labels == set()

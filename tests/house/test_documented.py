@@ -13,6 +13,7 @@ import typer
 
 from contrail import errors
 from contrail.broker.config import BrokerConfig
+from contrail.broker.replication_config import ReplicationConfig
 from contrail.cli.app import COMMANDS
 from contrail.cli.root import LazyGroup, app
 from contrail.nameserver.config import NameServerConfig
@@ -100,7 +101,12 @@ def test_every_error_is_documented() -> None:
 @pytest.mark.proves("house.rules.documented")
 @pytest.mark.parametrize(
     ("heading", "config"),
-    [("Store", StoreConfig), ("Broker", BrokerConfig), ("NameServer", NameServerConfig)],
+    [
+        ("Store", StoreConfig),
+        ("Broker", BrokerConfig),
+        ("Replication", ReplicationConfig),
+        ("NameServer", NameServerConfig),
+    ],
 )
 def test_every_setting_is_documented_with_its_apache_name_and_default(
     heading: str, config: type[Any]

@@ -45,7 +45,7 @@ def build(tree: Path, mode: str, **environment: str) -> subprocess.CompletedProc
 
 
 def kernels_of(tree: Path, mode: str) -> dict[str, bool]:
-    """What a fresh interpreter over ``tree`` says about its kernels."""
+    """The kernels as a fresh interpreter over ``tree`` lists them."""
     source = str(tree / "src")
     done = run(tree, [sys.executable, "-c", ASK], CONTRAIL_KERNELS=mode, PYTHONPATH=source)
     assert done.returncode == 0, done.stderr

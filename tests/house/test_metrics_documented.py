@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from contrail.broker.state.metric_table import METRICS
+from contrail.broker.state.replication_metrics import REPLICATION_METRICS
 from contrail.nameserver.metrics import METRICS as NAMESERVER_METRICS
 from contrail.protocol.prometheus_text import Metric
 from contrail.wire.process_metrics import METRICS as PROCESS_METRICS
@@ -24,7 +25,12 @@ def rows(heading: str) -> list[tuple[str, str, str, str]]:
 @pytest.mark.proves("cli.administration.metrics")
 @pytest.mark.parametrize(
     ("heading", "metrics"),
-    [("Broker", METRICS), ("NameServer", NAMESERVER_METRICS), ("Process", PROCESS_METRICS)],
+    [
+        ("Broker", METRICS),
+        ("Replication", REPLICATION_METRICS),
+        ("NameServer", NAMESERVER_METRICS),
+        ("Process", PROCESS_METRICS),
+    ],
 )
 def test_every_metric_is_documented_with_its_type_and_labels(
     heading: str, metrics: tuple[Metric, ...]

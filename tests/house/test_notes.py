@@ -49,7 +49,7 @@ def test_a_row_is_whole_and_shown_by_something_that_is_there(row: list[str]) -> 
 
 
 @pytest.mark.proves("apache.notes.page")
-def test_what_is_asked_about_most_often_is_on_the_page() -> None:
+def test_the_notes_asked_about_most_often_are_on_the_page() -> None:
     stated = [row[0].lower() for row in rows()]
     missing = [words for words in ASKED_ABOUT if not any(words in text for text in stated)]
     assert missing == []

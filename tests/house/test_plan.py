@@ -25,7 +25,7 @@ from scripts.proofs import all_tests, proofs_of
 from scripts.run_tests import RECORD, recorded
 from scripts.torture import campaigns
 
-# What selects by itself or hands on what the target selects.
+# Programs that select tests themselves, or hand on the target's selection.
 TARGETS = {
     "test": "scripts.run_tests test",
     "test-all": "scripts.run_tests all $(PART)",
@@ -34,12 +34,12 @@ TARGETS = {
 
 
 class Targets:
-    """Which make commands run a test."""
+    """The make commands that run a test."""
 
     def __init__(self, plan: Plan, campaign_files: Collection[str]) -> None:
         self._campaigns = campaign_files
-        self._quick = {name for step in plan.steps() if not step.kernels for name in step.files}
-        self._part = {name: part for part in plan.part_names for name in plan.files(part)}
+        self._quick = {name for step in plan.steps() for name in step.files}
+        self._part = {name: part for part in plan.own_parts for name in plan.files(part)}
 
     def of(self, file: str, marks: Collection[str]) -> list[str]:
         targets = ["make test"] if file in self._quick and is_selected(marks, QUICK) else []
@@ -103,18 +103,35 @@ def test_a_test_is_found_in_the_targets_that_select_it(
 @pytest.mark.proves("house.tests.parts")
 def test_every_test_file_has_one_part_and_every_part_is_a_step() -> None:
     plan = read_plan()
-    parts = [name for name in plan.part_names if name != "interpreted"]
-    found = Counter(file for part in parts for file in plan.files(part))
+    found = Counter(file for part in plan.own_parts for file in plan.files(part))
     assert [file for file in all_test_files() if found[file] != 1] == []
-    run = {name for step in plan.steps() for name in step.name.split()}
-    assert run == set(plan.part_names)
+    run = [name for step in plan.steps() for name in step.name.split()]
+    assert sorted(run) == [part for part in plan.part_names if not plan.only_whole(part)]
+
+
+def test_every_step_is_run_once_and_what_measures_runs_alone() -> None:
+    plan = read_plan()
+    stages = list(plan.stages())
+    run = [step.name for tracks in stages for track in tracks for step in track]
+    assert sorted(run) == sorted(step.name for step in plan.steps())
+    (alone,) = [tracks for tracks in stages if any(step.name == "alone" for (step, *_) in tracks)]
+    assert len(alone) == 1
+    assert alone[0][0].workers == 0
+
+
+def test_a_part_that_repeats_others_for_the_whole_changes_their_environment() -> None:
+    plan = read_plan()
+    repeated = {part for part in plan.own_parts if plan.whole(part).environment}
+    assert plan.whole("general").environment == {"CONTRAIL_FAST_PATH": "off"}
+    assert repeated == {"clients", "scenarios"}
+    assert set(plan.files("general")) == {file for part in repeated for file in plan.files(part)}
 
 
 @pytest.mark.proves("house.tests.interpreted")
 def test_the_files_left_out_of_the_interpreted_step_are_there_and_name_no_kernel() -> None:
     left_out, part = reaching_no_kernel(), read_plan().files("interpreted")
     assert [file for file in left_out if file not in part] == []
-    # What a test imports from the kernels it is going to call.
+    # A test calls the kernels that it imports.
     named = [file for file in left_out if "contrail.kernels" in (ROOT / file).read_text("utf-8")]
     assert named == [], "run: python -m scripts.reach_no_kernel"
 

@@ -1,4 +1,4 @@
-"""What is kept in the repository: nothing of one machine, and a README that keeps its word."""
+"""The repository holds nothing of one machine, and a README that keeps its word."""
 
 from __future__ import annotations
 
@@ -43,6 +43,14 @@ def test_the_search_finds_a_machine_path_and_leaves_words_alone() -> None:
         "../" + "shared",
     ]
     assert machine_words_in(b"network/work/x and a/root/b") == []
+
+
+def test_no_file_has_the_marks_of_a_conflict() -> None:
+    marks = re.compile(rb"^(<{7} |>{7} )", re.MULTILINE)
+    found = [
+        str(path.relative_to(ROOT)) for path in kept_files() if marks.search(path.read_bytes())
+    ]
+    assert found == []
 
 
 def test_no_built_file_is_kept() -> None:

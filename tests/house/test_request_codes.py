@@ -14,7 +14,7 @@ SERVED_HEADER = "| code | name | class | served by |"
 
 
 def documented() -> dict[int, tuple[str, str, str]]:
-    """Code -> name, class and who serves it, as the page has them."""
+    """Code -> name, class and the servers of it, as the page has them."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.startswith("| ") and line[2].isdigit()]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
@@ -41,7 +41,7 @@ def _by(code: int, broker: set[int], nameserver: set[int]) -> str:
     names = [
         name for name, codes in (("broker", broker), ("NameServer", nameserver)) if code in codes
     ]
-    return ", ".join(names) or "nobody: answered 3"
+    return ", ".join(names) or "no server: answered 3"
 
 
 @pytest.mark.proves("wire.frames.codes-by-name")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from scripts import run_tests
 from scripts.parts import QUICK, Run
-from scripts.run_tests import Outcome, step
+from scripts.run_tests import Outcome, run_tracks, settled
 from scripts.unsteady import Entry
 
 ROOT = Path(__file__).parents[2]
@@ -29,13 +30,14 @@ def run_step(
 ) -> tuple[int, list[Run]]:
     asked: list[Run] = []
 
-    def answer(run: Run) -> Outcome:
+    def answer(run: Run, *, is_shown: bool = True) -> Outcome:
         asked.append(run)
         return ends[len(asked) - 1]
 
     monkeypatch.setattr(run_tests, "pytest_run", answer)
     monkeypatch.setattr(run_tests, "committed_entries", lambda: entries)
-    return step(RUN, "abc1234").code, asked
+    [(run, first)] = run_tracks([[RUN]])
+    return settled(run, first, "abc1234").code, asked
 
 
 @pytest.mark.proves("house.tests.asked-once-more")
@@ -56,6 +58,30 @@ def test_a_known_unsteady_test_is_not_asked_again(monkeypatch: pytest.MonkeyPatc
     known = Entry(TEST, "abc1234", "late", "unknown")
     code, asked = run_step(monkeypatch, [outcome(TEST)], [known])
     assert (code, len(asked)) == (1, 1)
+
+
+def test_tracks_run_beside_each_other_and_the_steps_of_a_track_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both_run, begun, shown = threading.Barrier(2, timeout=60), list[str](), dict[str, bool]()
+
+    def answer(run: Run, *, is_shown: bool) -> Outcome:
+        begun.append(run.name)
+        shown[run.name] = is_shown
+        if run.name != "third":
+            both_run.wait()
+        return outcome(run.name)
+
+    monkeypatch.setattr(run_tests, "pytest_run", answer)
+    first, second, third = (Run(name, [], QUICK) for name in ("first", "second", "third"))
+    ended = run_tracks([[first], [second, third]])
+    assert [(run.name, [*found.failed]) for run, found in ended] == [
+        ("first", ["first"]),
+        ("second", ["second"]),
+        ("third", ["third"]),
+    ]
+    assert begun[-1] == "third"
+    assert shown == {"first": True, "second": False, "third": False}
 
 
 SAMPLE = """

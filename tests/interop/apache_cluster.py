@@ -12,17 +12,17 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from contrail.model import fastjson
 from contrail.testing import eventually
 from tests.interop.differential.raw import RawConnection
 from tests.interop.peers import JavaPeer, PeerFailed, java_peer, own_environment
-from tests.interop.private_network import PrivateNetwork
+from tests.interop.private_network import Node, PrivateNetwork
 
 CLUSTER_NAME = "DefaultCluster"
 
@@ -34,7 +34,7 @@ _POLL_S = 0.1
 _LOG_TAIL_CHARACTERS = 6000
 # Below the ports the kernel hands out, so that a stopped server finds its port free again.
 _PORTS = range(20_000, 32_000)
-# Whoever was given one binds it only when it starts.
+# A server binds its port only when it starts.
 _given_ports: set[int] = set()
 
 _GET_BROKER_RUNTIME_INFO = 28
@@ -47,7 +47,6 @@ _BROKER_PROPERTIES = {
     "brokerId": "0",
     "brokerRole": "ASYNC_MASTER",
     "flushDiskType": "ASYNC_FLUSH",
-    "bindAddress": "127.0.0.1",
     "autoCreateTopicEnable": "true",
     "autoCreateSubscriptionGroup": "true",
     "enablePropertyFilter": "true",
@@ -59,17 +58,19 @@ _BROKER_PROPERTIES = {
     "diskMaxUsedSpaceRatio": "99",
     "brokerFastFailureEnable": "false",
     "osPageCacheBusyTimeOutMills": "60000",
+    # By default an idle broker takes half a core: what flushes its metrics of transactions spins
+    # for this long after the start, and the whole timer wheel is written each second.
+    "transactionMetricFlushInterval": "500",
+    "timerFlushIntervalMs": "10000",
 }
 
 
 class ApacheServer:
     """One JVM running one of Apache's start-up classes with a properties file."""
 
-    def __init__(
-        self, peer: JavaPeer, main: str, folder: Path, network: PrivateNetwork | None = None
-    ) -> None:
+    def __init__(self, peer: JavaPeer, main: str, folder: Path, node: Node | None = None) -> None:
         self._peer = peer
-        self._network = network
+        self._node = node
         self._main = main
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -79,7 +80,7 @@ class ApacheServer:
         return self._process is not None and self._process.poll() is None
 
     def launch(self, properties: Mapping[str, str]) -> None:
-        """Start the process; whoever needs it ready waits with ``wait_until``."""
+        """Start the process; a caller that needs it ready waits with ``wait_until``."""
         conf = self._folder / "conf"
         conf.mkdir(parents=True, exist_ok=True)
         # 4.9 does not start without these.
@@ -90,8 +91,8 @@ class ApacheServer:
         command = self._peer.command(
             self._main, ["-c", str(settings)], home=self._folder, heap=_SERVER_HEAP
         )
-        if self._network is not None:
-            command = self._network.command(command)
+        if self._node is not None:
+            command = self._node.command(command)
         environment = own_environment(self._folder) | {"ROCKETMQ_HOME": str(self._folder)}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -112,6 +113,15 @@ class ApacheServer:
             timeout_s=_START_TIMEOUT_S,
             pause_s=_POLL_S,
         )
+
+    def pause(self) -> None:
+        """Take the processor away; connections stay open and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def end(self, how: signal.Signals) -> None:
         """Send the signal and wait; a process that does not obey is killed."""
@@ -142,15 +152,19 @@ class ApacheNameServer:
     server: ApacheServer
     folder: Path
 
+    @property
+    def running(self) -> bool:
+        return self.server.running
+
     def start(self) -> None:
-        port = self.address.rsplit(":", 1)[1]
+        host, port = self.address.rsplit(":", 1)
         kept = {"kvConfigPath": "kvConfig.json", "configStorePath": "namesrv.properties"}
         files = {key: str(self.folder / name) for key, name in kept.items()}
-        self.server.launch({"listenPort": port, "bindAddress": "127.0.0.1"} | files)
+        self.server.launch({"listenPort": port, "bindAddress": host} | files)
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        self.server.wait_until(lambda: _answers(self.address), what=f"answer of {self.address}")
+        self.server.wait_until(lambda: answers(self.address), what=f"answer of {self.address}")
 
     def stop(self) -> None:
         self.server.end(signal.SIGTERM)
@@ -159,15 +173,38 @@ class ApacheNameServer:
         self.server.end(signal.SIGKILL)
 
 
+class RoutesFrom(Protocol):
+    """A NameServer as far as a broker that starts is concerned."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def running(self) -> bool: ...
+
+
 @dataclass(slots=True)
 class ApacheBroker:
-    """A master broker at a fixed address; its store outlives a stop."""
+    """A broker at a fixed address; its store outlives a stop."""
 
     name: str
     address: str
     server: ApacheServer
     properties: Mapping[str, str]
-    nameservers: list[ApacheNameServer]
+    nameservers: Sequence[RoutesFrom]
+
+    @property
+    def store(self) -> Path:
+        return Path(self.properties["storePathRootDir"])
+
+    @property
+    def ha_address(self) -> str:
+        """Where its slaves connect, if it is a master."""
+        return f"{self.properties['brokerIP2']}:{self.properties['haListenPort']}"
+
+    @property
+    def running(self) -> bool:
+        return self.server.running
 
     def launch(self) -> None:
         self.server.launch(self.properties)
@@ -186,10 +223,19 @@ class ApacheBroker:
     def kill(self) -> None:
         self.server.end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        self.server.pause()
+
+    def resume(self) -> None:
+        self.server.resume()
+
+    def log_tail(self) -> str:
+        return self.server.log_tail()
+
     def _is_ready(self) -> bool:
-        live = [one.address for one in self.nameservers if one.server.running]
-        return _broker_answers(self.address) and all(
-            _routes_to(address, self.name, self.address) for address in live
+        live = [one.address for one in self.nameservers if one.running]
+        return broker_answers(self.address) and all(
+            routes_to(address, self.name, self.address) for address in live
         )
 
 
@@ -206,9 +252,10 @@ class ApacheCluster:
         peer: str = "apache-5-server",
     ) -> None:
         self._peer = java_peer(peer)
-        # 5.x listens where it is told to, 4.9 on every address it has.
-        self._network = PrivateNetwork() if self._peer.major < 5 else None
-        self.host = self._network.address if self._network is not None else "127.0.0.1"
+        # 5.x listens on the given address, 4.9 on all addresses.
+        self._network = PrivateNetwork("apache") if self._peer.major < 5 else None
+        self._node = self._network["apache"] if self._network is not None else None
+        self.host = self._node.address if self._node is not None else "127.0.0.1"
         self._made_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="apache-cluster-"))
         self.nameservers = [self._nameserver(index) for index in range(nameservers)]
@@ -243,7 +290,7 @@ class ApacheCluster:
             raise
 
     def stop(self) -> None:
-        """End every process at once: nothing of a test's cluster is worth a graceful stop."""
+        """Kill every process: a test's cluster needs no graceful stop."""
         for broker in self.brokers:
             broker.kill()
         for nameserver in self.nameservers:
@@ -256,32 +303,58 @@ class ApacheCluster:
     def _nameserver(self, index: int) -> ApacheNameServer:
         folder = self.folder / f"namesrv-{index}"
         server = ApacheServer(
-            self._peer, "org.apache.rocketmq.namesrv.NamesrvStartup", folder, self._network
+            self._peer, "org.apache.rocketmq.namesrv.NamesrvStartup", folder, self._node
         )
-        return ApacheNameServer(f"{self.host}:{_free_port(0)}", server, folder)
+        return ApacheNameServer(f"{self.host}:{free_port(0)}", server, folder)
 
     def _broker(self, index: int, extra: dict[str, str]) -> ApacheBroker:
         name = f"broker-{chr(ord('a') + index)}"
-        folder = self.folder / name
-        port = _free_port(-2, 0, 1)
-        own = {
-            "brokerName": name,
-            "listenPort": str(port),
-            "haListenPort": str(port + 1),
-            "namesrvAddr": self.namesrv,
-            "storePathRootDir": str(folder / "store"),
-            "storePathCommitLog": str(folder / "store" / "commitlog"),
-        }
-        server = ApacheServer(
-            self._peer, "org.apache.rocketmq.broker.BrokerStartup", folder, self._network
+        return apache_broker(
+            self._peer,
+            name,
+            folder=self.folder / name,
+            node=self._node,
+            nameservers=self.nameservers,
+            properties=extra,
         )
-        reached = {"brokerIP1": self.host, "brokerIP2": self.host}
-        properties = _BROKER_PROPERTIES | reached | own | extra
-        return ApacheBroker(name, f"{self.host}:{port}", server, properties, self.nameservers)
 
 
-def _free_port(*shifts: int) -> int:
-    """A port that is free now at every shift from it, and that nobody here was given before."""
+def apache_broker(
+    peer: JavaPeer,
+    name: str,
+    *,
+    folder: Path,
+    node: Node | None,
+    nameservers: Sequence[RoutesFrom],
+    properties: Mapping[str, str],
+) -> ApacheBroker:
+    """A broker that is not started yet, on loopback or in the namespace of ``node``.
+
+    ``properties`` come over the defaults: ``brokerRole`` and ``brokerId`` make it one of several
+    brokers of that name. Each of these needs a node of its own, because the HA port of every
+    release listens on every address.
+    """
+    host = node.address if node is not None else "127.0.0.1"
+    port = free_port(-2, 0, 1)
+    own = {
+        "brokerName": name,
+        "brokerIP1": host,
+        "brokerIP2": host,
+        # 5.x listens on the given address, 4.9 on all addresses.
+        "bindAddress": host,
+        "listenPort": str(port),
+        "haListenPort": str(port + 1),
+        "namesrvAddr": ";".join(one.address for one in nameservers),
+        "storePathRootDir": str(folder / "store"),
+        "storePathCommitLog": str(folder / "store" / "commitlog"),
+    }
+    server = ApacheServer(peer, "org.apache.rocketmq.broker.BrokerStartup", folder, node)
+    settings = _BROKER_PROPERTIES | own | dict(properties)
+    return ApacheBroker(name, f"{host}:{port}", server, settings, nameservers)
+
+
+def free_port(*shifts: int) -> int:
+    """A port that is free now at every shift from it, and that was not given before."""
     choose = random.SystemRandom()
     for _ in range(200):
         port = choose.choice(_PORTS)
@@ -302,7 +375,7 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _answers(nameserver: str) -> bool:
+def answers(nameserver: str) -> bool:
     try:
         with RawConnection(nameserver) as connection:
             return connection.ask(_GET_BROKER_CLUSTER_INFO).code == 0
@@ -310,7 +383,7 @@ def _answers(nameserver: str) -> bool:
         return False
 
 
-def _broker_answers(address: str) -> bool:
+def broker_answers(address: str) -> bool:
     try:
         with RawConnection(address) as connection:
             return connection.ask(_GET_BROKER_RUNTIME_INFO).code == 0
@@ -318,7 +391,7 @@ def _broker_answers(address: str) -> bool:
         return False
 
 
-def _routes_to(nameserver: str, name: str, address: str) -> bool:
+def routes_to(nameserver: str, name: str, address: str) -> bool:
     """Whether new topics would be made on that broker: it is in the route of ``TBW102``."""
     try:
         with RawConnection(nameserver) as connection:

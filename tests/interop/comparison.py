@@ -1,8 +1,8 @@
-"""What a folder must hold, and what it does hold, worked out without any code of the store.
+"""Expected and actual content of a store folder, computed without any code of the store.
 
 ``ExpectedLog`` predicts from the drafts where every record goes and what its fields are;
 ``read_log``, ``derive_queue_files`` and ``read_index_files`` parse the files with nothing but
-``struct``; ``read_report`` takes what Apache said it saw. Tests compare the three.
+``struct``; ``read_report`` parses Apache's report. Tests compare the three.
 
 Record: totalSize i32, magic i32, bodyCRC i32, queueId i32, flag i32, queueOffset i64,
 physicalOffset i64, sysFlag i32, bornTimestamp i64, bornHost 8|20, storeTimestamp i64,
@@ -96,7 +96,7 @@ class ExpectedLog:
     queue_ends: dict[Queue, int] = field(default_factory=lambda: defaultdict(int))
 
     def append(self, runs: Iterable[Run], store_host: bytes) -> None:
-        """Take what one writer appended under one store host."""
+        """Take the drafts that one writer appended under one store host."""
         for run in runs:
             if run.kind is Kind.SPLIT_BATCH:
                 self._append_whole(run.drafts, store_host)
@@ -105,7 +105,7 @@ class ExpectedLog:
                     self._append_whole([draft], store_host)
 
     def _append_whole(self, drafts: Sequence[MessageDraft], store_host: bytes) -> None:
-        """Append together: what does not fit before the blank record goes to the next segment."""
+        """Append together: drafts that do not fit go to the next segment, behind a blank record."""
         stored = [self._with_batch_base(draft) for draft in drafts]
         total = sum(record_bytes(draft, store_host) for draft in stored)
         room = self.segment_bytes - self.physical_end % self.segment_bytes
@@ -240,7 +240,7 @@ def _take(raw: bytes, position: int, count: int) -> tuple[bytes, int]:
     return raw[position : position + count], position + count
 
 
-# What is derived from the log
+# Files derived from the log
 
 
 def derive_queue_files(records: list[Record], file_bytes: int) -> dict[str, bytes]:
@@ -294,7 +294,7 @@ def read_files(root: Path, folder: str) -> dict[str, bytes]:
 
 
 def tags_code(fields: Fields) -> int:
-    """What the queue row of a message holds beside its place."""
+    """The tags code of a message's queue row."""
     properties = decode_properties(fields.properties.encode())
     if fields.topic == SCHEDULE_TOPIC.decode() and int(properties.get("DELAY", "0")) > 0:
         level = min(int(properties["DELAY"]), len(_DELAYS_S))
@@ -360,7 +360,7 @@ def read_index_files(root: Path, slot_count: int) -> list[tuple[bytes, list[Inde
     return files
 
 
-# What Apache reported
+# Apache's report
 
 
 def read_messages_report(path: Path) -> tuple[dict[Queue, tuple[int, int]], list[Seen]]:

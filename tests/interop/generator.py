@@ -1,7 +1,7 @@
-"""A seeded stream of messages that covers what a store folder can hold.
+"""A seeded stream of messages that covers all contents of a store folder.
 
-The same seed always yields the same runs, so a failure replays from the seed it printed. A run
-is what one call appends: single messages of any queues, or one batch. Runs go to our store as
+The same seed always yields the same runs, so a failure replays from the seed it printed. A run is
+the messages of one append: single messages of any queues, or one batch. Runs go to our store as
 they are, and to Apache's through ``encode_runs``, the file that ``StoreCarrier append`` reads:
 
     kind u8 (0 single, 1 split batch, 2 inner batch)
@@ -49,7 +49,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one call appends. An inner batch is one draft whose body holds its messages."""
+    """The messages of one append. An inner batch is one draft whose body holds its messages."""
 
     kind: Kind
     drafts: list[MessageDraft]

@@ -20,7 +20,7 @@ _LOG_LINE = re.compile(r"^\d\d:\d\d:\d\d\.\d{3} (WARN|ERROR) ")
 
 
 class Sent(NamedTuple):
-    """What the producer was told about one message of its."""
+    """The producer's receipt of one message."""
 
     key: str
     unique_key: str
@@ -62,7 +62,7 @@ class MqAdmin(JavaShell):
         return [line.split() for line in lines if line.strip() and not line.startswith("#")]
 
     def run_until(self, line_count: int, name: str, *words: str) -> str:
-        """Run a command that never ends until it has printed so many lines."""
+        """Run a command that never ends until it has printed that many lines."""
         return self._exchange(["!until", str(line_count), name, "-n", self._namesrv, *words])
 
     def names(self) -> set[str]:
@@ -74,7 +74,7 @@ class MqAdmin(JavaShell):
         return self._exchange(["!trace", self._namesrv, group, topic, key]).split()[-1]
 
     def monitor_once(self) -> list[list[str]]:
-        """What one round of ``startMonitoring`` reports, as words."""
+        """The report of one round of ``startMonitoring``, as words."""
         printed = self._exchange(["!monitor", self._namesrv])
         return [line.split("\t") for line in printed.splitlines()]
 
@@ -91,7 +91,7 @@ class MqAdmin(JavaShell):
         return printed
 
     def commit_offsets(self) -> None:
-        """Let the consumers tell the brokers how far they are: else they do after 10 s."""
+        """Have the consumers write their offsets now: else they do after 10 s."""
         self._exchange(["!commit"])
 
     def _exchange(self, words: list[str]) -> str:

@@ -36,7 +36,7 @@ _JVM_OPTIONS = (
 
 
 class PeerFailed(AssertionError):
-    """A peer's process ended badly; the message holds the end of what it printed."""
+    """A peer's process ended badly; the message holds the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class JavaPeer:
         return int(self.version.split(".")[0])
 
     def run(self, program: str, arguments: list[str], *, home: Path, timeout_s: float) -> str:
-        """Run one of our programs against the peer and return what it printed."""
+        """Run one of our programs against the peer and return its output."""
         home.mkdir(parents=True, exist_ok=True)
         command = self.command(program, arguments, home=home, ours=True)
         return _call(command, cwd=home, environment=own_environment(home), timeout_s=timeout_s)
@@ -200,7 +200,7 @@ def _digest(*parts: bytes) -> str:
 
 
 def own_environment(home: Path) -> dict[str, str]:
-    """Nothing of the caller's but where the tools are: peers write logs under HOME."""
+    """An environment with the tools' paths only: peers write logs under HOME."""
     kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
     return kept | {"HOME": str(home), "LC_ALL": "C.UTF-8"}
 

@@ -1,7 +1,10 @@
-"""A network that only this machine reaches, for servers that can only listen on every address.
+"""Networks that only this machine reaches, for servers that listen on every address they have.
 
-RocketMQ 4.9 has no setting for the address it binds to. Its servers run in a network namespace of
-their own, with one cable to the host; what they bind to is reached over that cable alone.
+RocketMQ 4.9 has no setting for the address it binds to, and the HA port of 5.x has none either.
+Such servers run in network namespaces of their own. Each namespace is a node with one cable to a
+bridge; the bridge has an address too, so that the test reaches every node and nodes reach each
+other. A cable can be cut, slowed down and flapped, seen from the bridge: the node notices nothing
+but silence. Namespaces may be made inside another one (``ip netns exec``).
 """
 
 from __future__ import annotations
@@ -10,56 +13,145 @@ import os
 import random
 import shutil
 import subprocess
+from types import TracebackType
+from typing import Self
 
 from tests.interop.peers import PeerFailed, unavailable
 
 _INSTALL = "apt-get install --no-install-recommends iproute2"
 _TIMEOUT_S = 60
+# Of the block for benchmarks of network devices, 198.18.0.0/15: nobody routes it.
+_SUBNET_BYTES = 32
+NODE_COUNT_MAX = _SUBNET_BYTES - 3
+
+
+class Node:
+    """One namespace, its address and its cable to the bridge."""
+
+    def __init__(self, name: str, namespace: str, address: str) -> None:
+        self.name = name
+        self.address = address
+        self.namespace = namespace
+        self.bridge_end, self.own_end = f"{namespace}h", f"{namespace}n"
+
+    def command(self, command: list[str]) -> list[str]:
+        """The same command, run inside. ``ip`` becomes the command: the process id is its own."""
+        return ["ip", "netns", "exec", self.namespace, *command]
+
+    def cut(self) -> None:
+        """Let no frame pass in either direction until ``mend``; nobody is told."""
+        _ip("link", "set", self.bridge_end, "down")
+
+    def mend(self) -> None:
+        """Let frames pass again."""
+        _ip("link", "set", self.bridge_end, "up")
+
+    def flap(self, times: int) -> None:
+        """Cut and mend the cable so many times, as fast as it goes."""
+        for _ in range(times):
+            self.cut()
+            self.mend()
+
+    def slow_down(self, *, kbit_per_s: int) -> None:
+        """Let the node receive no faster than this; skips where ``tc`` cannot do it."""
+        if shutil.which("tc") is None:
+            unavailable("the command tc, which slows links down, is missing", _INSTALL)
+        words = ["qdisc", "replace", "dev", self.bridge_end, "root", "tbf"]
+        words += ["rate", f"{kbit_per_s}kbit", "burst", "16kb", "latency", "200ms"]
+        if (problem := _problem("tc", *words)) is not None:
+            unavailable(f"the kernel slows no link down: {problem}", _INSTALL)
+
+    def speed_up(self) -> None:
+        """Take the limit of ``slow_down`` away."""
+        _run("tc", "qdisc", "del", "dev", self.bridge_end, "root")
 
 
 class PrivateNetwork:
-    """One namespace and the cable to it; ``open`` and ``close``. Needs root."""
+    """Nodes on one bridge; a context manager, or ``open`` and ``close``. Needs root."""
 
-    def __init__(self) -> None:
+    def __init__(self, *names: str) -> None:
+        assert 0 < len(names) <= NODE_COUNT_MAX
         choose = random.SystemRandom()
-        third, fourth = choose.randrange(256), 4 * choose.randrange(64)
-        name = f"ct{choose.randrange(1 << 24):06x}"
-        self._namespace = name
-        self._host_end, self._far_end = f"{name}h", f"{name}n"
-        # Of the block for benchmarks of network devices: nobody routes it.
-        self._host_address = f"198.19.{third}.{fourth + 1}"
-        self.address = f"198.19.{third}.{fourth + 2}"
+        block = f"198.{choose.choice((18, 19))}.{choose.randrange(256)}"
+        first = _SUBNET_BYTES * choose.randrange(256 // _SUBNET_BYTES)
+        word = f"ct{choose.randrange(1 << 24):06x}"
+        self._bridge = f"{word}b"
+        # The test's own address among the nodes.
+        self.address = f"{block}.{first + 1}"
+        self.subnet = f"{block}.{first}/27"
+        self.nodes = {
+            name: Node(name, f"{word}{number:02}", f"{block}.{first + 2 + number}")
+            for number, name in enumerate(names)
+        }
         self._is_open = False
 
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
     def open(self) -> None:
+        """Make the bridge, the namespaces and their cables; once, however often it is asked."""
+        if self._is_open:
+            return
         if shutil.which("ip") is None:
             unavailable("the command ip, which makes network namespaces, is missing", _INSTALL)
         if os.geteuid() != 0:
             unavailable("making a network namespace needs root", "run the tests as root")
         self._is_open = True
-        namespace, far_end, host_end = self._namespace, self._far_end, self._host_end
-        _ip("netns", "add", namespace)
-        _ip("link", "add", host_end, "type", "veth", "peer", "name", far_end, "netns", namespace)
-        _ip("addr", "add", f"{self._host_address}/30", "dev", host_end)
-        _ip("link", "set", host_end, "up")
-        _ip("-n", namespace, "addr", "add", f"{self.address}/30", "dev", far_end)
-        _ip("-n", namespace, "link", "set", far_end, "up")
-        _ip("-n", namespace, "link", "set", "lo", "up")
+        try:
+            self._lay_out()
+        except BaseException:
+            self.close()
+            raise
 
-    def command(self, command: list[str]) -> list[str]:
-        """The same command, run inside."""
-        return ["ip", "netns", "exec", self._namespace, *command]
+    def _lay_out(self) -> None:
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("addr", "add", f"{self.address}/27", "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
+        for node in self.nodes.values():
+            inside, own_end, bridge_end = node.namespace, node.own_end, node.bridge_end
+            _ip("netns", "add", inside)
+            _ip("link", "add", bridge_end, "type", "veth", "peer", "name", own_end, "netns", inside)
+            _ip("link", "set", bridge_end, "master", self._bridge, "up")
+            _ip("-n", inside, "addr", "add", f"{node.address}/27", "dev", own_end)
+            _ip("-n", inside, "link", "set", own_end, "up")
+            _ip("-n", inside, "link", "set", "lo", "up")
 
     def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
+        """Take everything away; processes inside keep a namespace alive, not its cable."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        for node in self.nodes.values():
             # The cable goes with its end.
-            _ip("netns", "del", self._namespace)
+            _problem("ip", "link", "del", node.bridge_end)
+            _problem("ip", "netns", "del", node.namespace)
+        _problem("ip", "link", "del", self._bridge)
 
 
 def _ip(*arguments: str) -> None:
+    _run("ip", *arguments)
+
+
+def _run(*command: str) -> None:
+    if (problem := _problem(*command)) is not None:
+        raise PeerFailed(problem)
+
+
+def _problem(*command: str) -> str | None:
+    """Run a command; what it complained of, if it failed."""
     done = subprocess.run(
-        ["ip", *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        list(command), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
-    if done.returncode != 0:
-        raise PeerFailed(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+    return f"{' '.join(command)}: {done.stderr.strip()}" if done.returncode != 0 else None

@@ -142,7 +142,7 @@ class SqlGenerator:
         return tokens
 
     def _predicate(self, depth: int) -> Tokens:
-        """What people write: a property, an operator and literals, perhaps in parentheses."""
+        """Usual expressions: a property, an operator and literals, perhaps in parentheses."""
         if depth > 0 and self._random.random() < 0.3:
             return [*self._pick((["NOT"], [])), "(", *self._or(depth - 1), ")"]
         name, number = self._pick(NAMES), self._pick((*INTEGERS, *FLOATS))

@@ -1,4 +1,4 @@
-"""Which servers the interop tests run against: ours, or Apache's to check the tests themselves."""
+"""The servers that the interop tests run against: ours, or Apache's to check the tests."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ def open_contrail(
 ) -> AbstractContextManager[Cluster]:
     """Our own servers as processes; SQL92 filters are on, as in Apache's cluster."""
     from contrail.testing import LocalCluster
+    from tests.interop.ways import general_at_last
 
     settings = {"enablePropertyFilter": "true"} | dict(properties or {})
-    return LocalCluster(brokers=brokers, folder=folder, in_children=True, properties=settings)
+    cluster = LocalCluster(brokers=brokers, folder=folder, in_children=True, properties=settings)
+    return general_at_last(cluster)

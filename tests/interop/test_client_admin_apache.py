@@ -22,5 +22,5 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 @pytest.mark.proves("client.programs.admin", "broker.system-names.paged-reads")
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_an_operator_sees_what_is_there(place: Place, part: Part) -> None:
+def test_an_operator_sees_the_cluster(place: Place, part: Part) -> None:
     asyncio.run(part(place, f"w{PARTS.index(part)}"))

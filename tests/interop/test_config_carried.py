@@ -80,7 +80,7 @@ TEXTS = (
     "true",
     "null",
 )
-# What 4.9 has no field for.
+# Fields that 4.9 lacks.
 UNKNOWN_TO_4 = {
     "attributes",
     "consumeMessageOrderly",
@@ -248,7 +248,7 @@ class TableMaker:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What we wrote, the fields Apache had of it in memory, and the folder Apache wrote."""
+    """Our files, the fields Apache had of them in memory, and the folder Apache wrote."""
 
     peer: JavaPeer
     written: Tables
@@ -272,7 +272,7 @@ def carried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.proves("store.carried.config-files")
 @pytest.mark.parametrize("name", FILES)
-def test_apache_loads_every_field_of_what_we_wrote(carried: Carried, name: str) -> None:
+def test_apache_loads_every_field_of_our_files(carried: Carried, name: str) -> None:
     loaded = _as_loaded(carried.written[name], carried.peer)
     found, expected = carried.rows[name], list(_flatten(_apaches_fields(loaded)))
     if carried.peer.major == 4:
@@ -283,7 +283,7 @@ def test_apache_loads_every_field_of_what_we_wrote(carried: Carried, name: str) 
 
 @pytest.mark.proves("store.carried.config-files")
 @pytest.mark.parametrize("name", FILES)
-def test_we_load_what_apache_wrote_of_it(carried: Carried, name: str) -> None:
+def test_we_load_the_files_that_apache_wrote_of_them(carried: Carried, name: str) -> None:
     expected = _without_forgotten(_as_loaded(carried.written[name], carried.peer))
     read = FILES[name].load(FileSystem(), carried.root, set_aside=False)
     assert read.source == "main"
@@ -386,7 +386,7 @@ def _by_topic(subscriptions: Any) -> Any:
     return subscriptions and tuple(sorted(subscriptions, key=lambda entry: str(entry["topic"])))
 
 
-# Apache's field names, written down once more: what is compared must not come from our encoder.
+# Apache's field names, written down once more: compared names must not come from our encoder.
 
 
 def _apaches_fields(table: Any) -> dict[str, Any]:

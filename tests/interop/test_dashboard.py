@@ -25,7 +25,7 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 
 class Dashboard(JavaShell):
-    """Sends what a page of the dashboard sends."""
+    """Sends the requests of a dashboard page."""
 
     def __init__(self, namesrv: str, folder: Path) -> None:
         super().__init__("DashboardPages", [namesrv], folder)
@@ -51,7 +51,7 @@ def ask(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def sent(ask: Dashboard) -> list[dict[str, Any]]:
-    """Messages of a topic with what the producer was told; everything is consumed."""
+    """Messages of a topic with the producer's receipts; all are consumed."""
     _create(ask, TOPIC)
     told: list[dict[str, Any]] = ask("hold.producer", WRITERS, TOPIC, *KEYS)
     assert {one["status"] for one in told} == {"SEND_OK"}
@@ -94,7 +94,7 @@ def _consumed(ask: Dashboard) -> bool:
 
 
 def _lag(answer: Any) -> int | None:
-    """What a group has left; none while it has not consumed anything."""
+    """A group's lag; None while it has not consumed a message."""
     rows = {name: row for name, row in answer.get("rows", {}).items() if name.startswith(TOPIC)}
     left = sum(row["brokerOffset"] - row["consumerOffset"] for row in rows.values())
     return left if sum(row["brokerOffset"] for row in rows.values()) == len(KEYS) else None
@@ -106,7 +106,7 @@ def _client_of(ask: Dashboard, group: str) -> str:
 
 
 @pytest.mark.proves("cli.administration.dashboard")
-def test_the_cluster_page_shows_every_broker_and_what_it_counts(
+def test_the_cluster_page_shows_every_broker_and_its_counts(
     cluster: Cluster, ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
     shown = ask("cluster.list")
@@ -179,7 +179,7 @@ def test_the_topic_page_shows_routes_and_the_reach_of_each_queue(
     assert ask("topic.route", "NobodyKnowsIt") == {"refused": 17}
 
 
-def test_the_topic_page_shows_who_consumes_and_how_far(
+def test_the_topic_page_shows_consumer_groups_and_their_offsets(
     ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
     assert READERS in ask("topic.groups", TOPIC)
@@ -208,7 +208,7 @@ def test_the_topic_page_sends_in_a_transaction(ask: Dashboard) -> None:
 
 
 @pytest.mark.proves("cli.administration.consume-directly")
-def test_the_topic_page_resets_a_group_and_skips_what_it_has_left(
+def test_the_topic_page_resets_a_group_and_skips_its_lag(
     ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
     assert ask("consumer.update", "Resetters", "16") == "updated"
@@ -231,7 +231,7 @@ def test_the_consumer_page_lists_groups_with_their_progress(
 
 
 @pytest.mark.proves("cli.administration.consume-directly")
-def test_the_consumer_page_shows_clients_and_what_they_run(
+def test_the_consumer_page_shows_clients_and_their_running_info(
     broker: Broker, ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
     for shown in (
@@ -290,7 +290,7 @@ def test_the_message_page_finds_by_id_by_key_and_by_time(
 
 
 @pytest.mark.proves("cli.administration.consume-directly")
-def test_the_message_page_shows_who_consumed_it_and_consumes_it_again(
+def test_the_message_page_shows_the_consuming_groups_and_consumes_again(
     ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
     tracks = ask("message.track", TOPIC, sent[0]["id"])
@@ -300,7 +300,7 @@ def test_the_message_page_shows_who_consumed_it_and_consumes_it_again(
     assert (again["consumeResult"], again["order"]) == ("CR_SUCCESS", False)
 
 
-def test_the_trace_page_shows_who_sent_a_message(
+def test_the_trace_page_shows_the_sender_of_a_message(
     ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
     wanted = f"Pub {WRITERS} success"

@@ -1,10 +1,10 @@
-"""A broker's folder with everything that can wait in it is taken over by the other's broker.
+"""A broker's folder with all kinds of waiting messages is taken over by the other's broker.
 
 Apache's broker and ours take turns at one address, over one folder, under one NameServer; the
-clients, Apache's own, stay connected all the while. What waits when the first is stopped: delay
+clients, Apache's own, stay connected all the while. Waiting when the first is stopped: delay
 levels, timers (one of them taken back), transactions without an end, and a message to be tried
-again. The second completes all of it: nothing is lost, nothing comes twice or early, and consumers
-go on where they were.
+again. The second completes all of it: no message is lost, comes twice or early, and consumers go on
+where they were.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LATE_DELAY_S = DELAY_S + 5
 DELAY_LEVEL = 3
 # Slow enough for heartbeats: a client not heard of for 120 s is taken for dead.
 STEP_MS = 3000
-# How far the clock is put back while ours writes what Apache's is to wait for, in the real time.
+# How far the clock is put back while ours writes the messages that Apache's delivers in real time.
 AHEAD_MS = 1000 * (DELAY_S - 40)
 COMPLETE_TIMEOUT_S = 120.0
 
@@ -42,7 +42,7 @@ QUEUE_COUNT = 2
 PLAIN = ["plain-1", "plain-2", "plain-3", "plain-4"]
 DELAYED = ["delayed-1", "delayed-2", "delayed-3"]
 TIMED = ["timed-1", "timed-2"]
-# What the second broker delivers: committed by a check, or due.
+# Messages the second broker delivers: committed by a check, or due.
 COMPLETED = sorted(["open-committed", *DELAYED, *TIMED, "timed-late"])
 AFTERWARDS = sorted(["new", "new-delayed", "new-timed", "new-committed"])
 
@@ -72,7 +72,7 @@ APACHE = {"transactionOpBatchInterval": "100"}
 
 
 class Carried:
-    """One folder and one address for two brokers, and what was sent to them."""
+    """One folder and one address for two brokers, and the messages sent to them."""
 
     def __init__(self, folder: Path, session: JavaSession, ours: dict[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ class Carried:
         yield
         self._ours.brokers[0].stop()
 
-    # What the first broker is given.
+    # Messages for the first broker.
 
     def write(self) -> None:
         """Have something of every kind wait in the folder."""
@@ -163,7 +163,7 @@ class Carried:
         return sum(body.count(",") for body in bodies)
 
     def check_waiting(self) -> None:
-        """Nothing was due yet, and the timers lie in their files."""
+        """No message was due yet, and the timers lie in their files."""
         records = timer_records(self.store)
         assert len(records) == 5
         assert (self.store / "timerwheel").stat().st_size > 0
@@ -182,7 +182,7 @@ class Carried:
                 for queue_id in range(QUEUE_COUNT)
             }
 
-    # What the second broker makes of it.
+    # Deliveries of the second broker.
 
     def complete(self, *, step_ms: int) -> None:
         """Let the time come; everything is delivered, once."""
@@ -224,7 +224,7 @@ class Carried:
     def _checked(self, producer: str) -> set[str]:
         return {event["key"] for event in self._session.of("checked", self._name(producer))}
 
-    # What both have in common.
+    # Shared parts.
 
     def received(self, consumer: str) -> list[str]:
         return self._session.received(self._name(consumer))
@@ -279,7 +279,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaSession]:
     "broker.system-names.paged-reads",
     "broker.system-names.own-cursors",
 )
-def test_ours_completes_what_waits_in_a_folder_of_apache(
+def test_ours_delivers_the_waiting_messages_of_a_folder_of_apache(
     session: JavaSession, tmp_path: Path
 ) -> None:
     carried = Carried(tmp_path / "apache-first", session, COMPLETES)
@@ -295,10 +295,10 @@ def test_ours_completes_what_waits_in_a_folder_of_apache(
 
 
 @pytest.mark.proves("kinds.shown.folders-to-apache", "kinds.recall.one-message")
-def test_apache_completes_what_waits_in_a_folder_of_ours(
+def test_apache_delivers_the_waiting_messages_of_a_folder_of_ours(
     session: JavaSession, tmp_path: Path
 ) -> None:
-    """Apache's broker cannot be told the time, so that ours writes in the past."""
+    """The clock of Apache's broker cannot be set, so ours writes in the past."""
     carried = Carried(tmp_path / "ours-first", session, WRITES)
     carried.clock.advance(ms=-AHEAD_MS)
     with carried.opened():

@@ -23,7 +23,7 @@ from tests.e2e.metrics_scene import (
 )
 from tests.interop.apache_cluster import ApacheCluster
 
-# What this broker has no part for; and OpenTelemetry's word on its own library.
+# Metrics of parts this broker lacks; and OpenTelemetry's own about its library.
 OUT_OF_SCOPE = re.compile(r"rocketmq_(pop|rocksdb|tiered_store)_|target_info|otel_scope_info")
 OPEN_TELEMETRY = {"otel_scope_name", "otel_scope_version"}
 # Names that Contrail has beside Apache's: its own, and those that all programs use.
@@ -46,8 +46,8 @@ def text_after_traffic(namesrv: str, port: int) -> str:
 
 
 def _is_settled(text: str) -> bool:
-    # What comes after the answer, or has none: a timed message on its way out, a half message being
-    # counted, the ends of the others.
+    # Metrics counted after the answer, or without one: a timed message on its way out, a half
+    # message being counted, the ends of the others.
     later = ("timer_dequeue_total", "half_messages", "commit_messages_total")
     return all(f"rocketmq_{name}{{" in text for name in (*later, "rollback_messages_total"))
 

@@ -1,4 +1,4 @@
-"""Apache's ``mqadmin`` works against the cluster: what each command prints is what is there."""
+"""Apache's ``mqadmin`` works against the cluster: each command prints the cluster's facts."""
 
 from __future__ import annotations
 
@@ -198,9 +198,7 @@ def test_delete_sub_group_removes_it_from_every_broker(cluster: Cluster, mqadmin
 
 
 @pytest.mark.proves("apache.mqadmin.consumer-progress")
-def test_consumer_progress_shows_what_each_queue_has_left(
-    mqadmin: MqAdmin, traffic: Traffic
-) -> None:
+def test_consumer_progress_shows_the_lag_of_each_queue(mqadmin: MqAdmin, traffic: Traffic) -> None:
     wanted = {queue: (count, count) for queue, count in traffic.queue_counts().items()}
 
     def all_consumed() -> bool:
@@ -284,7 +282,7 @@ def test_get_broker_config_shows_the_settings(broker: Broker, mqadmin: MqAdmin) 
 
 
 @pytest.mark.proves("apache.mqadmin.query-msg-by-id")
-def test_query_by_id_finds_the_message_and_who_consumed_it(
+def test_query_by_id_finds_the_message_and_its_consuming_groups(
     mqadmin: MqAdmin, traffic: Traffic
 ) -> None:
     sent = traffic.sent[3]

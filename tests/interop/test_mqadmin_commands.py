@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 MODULES = ("test_mqadmin", "test_mqadmin_settings", "test_mqadmin_traffic")
 RUNNERS = {"run": 0, "rows": 0, "run_until": 1}
 
-# What each command belongs to that is not built: no test can run it.
+# Commands of parts that are not built, by part: no test can run them.
 OUT_OF_SCOPE = {
     "access control": {
         "createUser", "updateUser", "deleteUser", "getUser", "listUser", "copyUser",

@@ -27,7 +27,7 @@ OUR_OPTION = re.compile(r"^  (?:-(\w), )?--(.+?)(?: <value>)? {2,}", re.MULTILIN
 
 
 class HelpfulMqAdmin(MqAdmin):
-    """Apache's tool, which also tells the options of a command."""
+    """Apache's tool, which also lists the options of a command."""
 
     def help(self, name: str) -> str:
         return self._exchange(["help", name])
@@ -159,7 +159,7 @@ def cells(text: str) -> list[str]:
 
 
 def sorted_map(found: re.Match[str]) -> str:
-    """A map's entries in order, without what Apache's consumer adds to what it pulls."""
+    """A map's entries in order, without the properties that Apache's consumer adds."""
     entries = [one for one in found[1].split(", ") if not one.startswith(("MIN_OF", "MAX_OF"))]
     return "{" + ", ".join(sorted(entries)) + "}"
 

@@ -18,10 +18,8 @@ from tests.interop.target import TARGET, Broker, Cluster, open_cluster
 
 SEGMENT_BYTES = 256 << 10
 LONG_AGO_S = 400 * 3600
-# What belongs to parts that are not built, each as the command that asks for it.
+# Commands of parts that are not built.
 NOT_BUILT = (
-    ("haStatus", "-b", "ADDRESS"),
-    ("resetMasterFlushOffset", "-b", "ADDRESS", "-o", "1"),
     ("listAcl", "-b", "ADDRESS"),
     ("checkRocksdbCqWriteProgress", "-c", CLUSTER_NAME),
 )
@@ -126,7 +124,7 @@ def test_update_broker_config_changes_a_setting(broker: Broker, mqadmin: MqAdmin
 @pytest.mark.proves("cli.administration.broker-side")
 @pytest.mark.skipif(TARGET == "apache", reason="Apache ignores names that it does not know")
 @pytest.mark.parametrize(("name", "code"), [("nonsense", 1), ("storePathRootDir", 16)])
-def test_update_broker_config_refuses_what_is_not_in_its_list(
+def test_update_broker_config_refuses_settings_that_are_not_in_its_list(
     broker: Broker, mqadmin: MqAdmin, name: str, code: int
 ) -> None:
     printed = mqadmin.run("updateBrokerConfig", "-b", broker.address, "-k", name, "-v", "/x")
@@ -214,7 +212,7 @@ def test_export_configs_writes_the_settings_of_every_broker(
     assert {one["maxMessageSize"] for one in whole["brokerConfigs"].values()} == {"4194304"}
 
 
-def test_export_metrics_writes_what_every_broker_counts(
+def test_export_metrics_writes_the_counts_of_every_broker(
     cluster: Cluster, mqadmin: MqAdmin, tmp_path: Path
 ) -> None:
     printed = mqadmin.run("exportMetrics", "-c", CLUSTER_NAME, "-f", str(tmp_path))
@@ -230,10 +228,10 @@ def test_export_metrics_writes_what_every_broker_counts(
 
 @pytest.mark.proves("cli.administration.broker-side")
 @pytest.mark.skipif(TARGET == "apache", reason="Apache removes files in its next round")
-def test_expired_segments_and_what_leads_to_them_are_removed_on_request(
+def test_expired_segments_and_their_derived_files_are_removed_on_request(
     broker: Broker, mqadmin: MqAdmin, store_folders: Path
 ) -> None:
-    # The producer compresses what is larger than 4 KiB.
+    # The producer compresses bodies larger than 4 KiB.
     mqadmin.run("sendMsgStatus", "-b", broker.name, "-s", "4000", "-c", "250")
     segments = sorted((store_folders / broker.name / "store" / "commitlog").iterdir())
     assert len(segments) > 3
@@ -251,7 +249,7 @@ def test_expired_segments_and_what_leads_to_them_are_removed_on_request(
     assert int(low) == 2 * SEGMENT_BYTES
 
 
-def test_cleaning_the_whole_cluster_leaves_what_is_used(mqadmin: MqAdmin) -> None:
+def test_cleaning_the_whole_cluster_leaves_used_files(mqadmin: MqAdmin) -> None:
     topic = new_topic(mqadmin, "StillUsed")
     mqadmin.rows("sendMessage", "-t", topic, "-p", "keep me", "-b", "broker-b", "-i", "1")
     for command in ("cleanExpiredCQ", "deleteExpiredCommitLog", "cleanUnusedTopic"):
@@ -262,7 +260,7 @@ def test_cleaning_the_whole_cluster_leaves_what_is_used(mqadmin: MqAdmin) -> Non
 
 @pytest.mark.skipif(TARGET == "apache", reason="Apache serves these")
 @pytest.mark.parametrize("words", NOT_BUILT, ids=lambda words: words[0])
-def test_what_is_not_built_is_refused_by_its_name(
+def test_commands_of_missing_parts_are_refused_by_name(
     broker: Broker, mqadmin: MqAdmin, words: tuple[str, ...]
 ) -> None:
     addressed = [broker.address if word == "ADDRESS" else word for word in words]

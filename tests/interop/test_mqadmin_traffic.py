@@ -61,7 +61,7 @@ def _progress(mqadmin: MqAdmin, group: str, topic: str) -> dict[tuple[str, int],
     return {(row[1], int(row[2])): int(row[4]) for row in rows if int(row[4])}
 
 
-def test_query_trace_shows_who_sent_and_who_consumed(mqadmin: MqAdmin) -> None:
+def test_query_trace_shows_producers_and_consumers(mqadmin: MqAdmin) -> None:
     topic = new_topic(mqadmin, "Followed")
     message_id = mqadmin.traced("Followers", topic, "followed-1")
     kinds: list[list[str]] = []

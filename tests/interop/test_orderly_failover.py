@@ -44,7 +44,7 @@ def proxy(cluster: LocalCluster) -> Iterator[CuttingProxy]:
 
 
 class JavaMember:
-    """One process of the Java client; notes what it handled, and when."""
+    """One process of the Java client; notes its handled messages with their times."""
 
     def __init__(
         self, pin: str, name: str, namesrv: str, group: str, topic: str, home: Path

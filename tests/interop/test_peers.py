@@ -20,7 +20,7 @@ def test_a_missing_peer_fails_where_peers_are_required(
 
 
 @pytest.mark.proves("store.carried.pinned-peers")
-def test_elsewhere_it_skips_and_names_what_installs_it(
+def test_elsewhere_it_skips_and_names_the_install_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

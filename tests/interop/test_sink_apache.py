@@ -1,4 +1,4 @@
-"""The sink on Apache's own brokers, which do not know sinks: what it does, and what it refuses."""
+"""The sink on Apache's own brokers, which do not know sinks: plain sends, and refusals."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def wait_for_index(cluster: ApacheCluster, topic: str, number: int) -> None:
             assert time.monotonic() < deadline, f"key-{number} is not in the index"
 
 
-def test_rows_are_sent_plainly_when_nothing_was_asked_for(cluster: ApacheCluster) -> None:
+def test_rows_are_sent_plainly_without_an_idempotence_setting(cluster: ApacheCluster) -> None:
     make_topic(cluster, "sink-plain")
     for _ in range(2):
         write(cluster, "sink-plain", list(range(2_500)))
@@ -105,7 +105,7 @@ def test_a_row_whose_key_is_stored_is_left_out(cluster: ApacheCluster) -> None:
 
 @pytest.mark.proves("spark.sink.apache")
 @pytest.mark.parametrize("mode", ["dedupe", "transactional"])
-def test_what_cannot_be_kept_is_refused(cluster: ApacheCluster, mode: str) -> None:
+def test_promises_that_cannot_be_kept_are_refused(cluster: ApacheCluster, mode: str) -> None:
     make_topic(cluster, "sink-refused")
     with pytest.raises(SinkRefused, match=f"idempotence={mode}: .* only Contrail's brokers can"):
         write(cluster, "sink-refused", [1], idempotence=mode)

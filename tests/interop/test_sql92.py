@@ -1,8 +1,8 @@
 """Apache RocketMQ's SQL92 filter and ours are asked the same questions and give the same answers.
 
 Compared for every expression: whether it compiles; if so the answer for each message (TRUE, FALSE,
-null or a failed evaluation); if not the remark, exactly, whoever refuses: lexer, parser or the
-checks of operands.
+null or a failed evaluation); if not the remark, exactly, whether lexer, parser or the checks of
+operands refuse it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_generated_expressions_have_apaches_answers_and_remarks(
 def test_every_text_is_read_as_the_number_that_java_reads(peer: JavaPeer, tmp_path: Path) -> None:
     texts = tuple(dict.fromkeys((*NUMBERS_OF_STRINGS, *STRINGS)))
     messages = [{"a": text, "b": other} for text in texts for other in texts]
-    # Of the pairs, those with equal parts stand for all where only one property is asked for.
+    # Pairs with equal parts stand for all where an expression reads only one property.
     single = tuple(range(0, len(messages), len(texts) + 1))
     literals = (*INTEGERS, *FLOATS, "-5", "-5.5", "-2147483648", "TRUE", "FALSE", "''", "'5'")
     questions = [

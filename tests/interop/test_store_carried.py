@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -56,9 +56,9 @@ from tests.interop.generator import (
 from tests.interop.peers import JavaPeer, java_peer
 
 SEED = int(os.environ.get("CONTRAIL_INTEROP_SEED", "20240229"))
-SEGMENT_BYTES = 8 << 20
-QUEUE_FILE_BYTES = 1000 * 20
-BATCH_QUEUE_FILE_BYTES = 1000 * 46
+SEGMENT_BYTES = 2 << 20
+QUEUE_FILE_BYTES = 250 * 20
+BATCH_QUEUE_FILE_BYTES = 250 * 46
 INDEX_SLOTS = 60_000
 
 # Both sides read these: Contrail takes Apache's names.
@@ -76,7 +76,7 @@ SETTINGS = {
 APACHE_SETTINGS = {
     "enableCompaction": "false",
     "haListenPort": "0",
-    # After a crash Apache re-indexes only what it recovers; this makes it start early enough.
+    # After a crash Apache re-indexes only recovered records; this makes it start early enough.
     "messageIndexSafe": "true",
     "maxTransferCountOnMessageInMemory": "100000",
     "maxTransferBytesOnMessageInMemory": str(1 << 24),
@@ -85,15 +85,20 @@ APACHE_SETTINGS = {
 }
 MESSAGE_COUNTS = {"apache-5": 105_000, "apache-4": 50_000}
 CRASHED_COUNT = 24_000
+# `make test` carries folders of a quarter of these messages, the whole matrix all of them.
+WHOLE, QUARTER = 1, 4
 APPENDED_COUNT = 3_000
 RUN_TIMEOUT_S = 240
 
 
 class Carried:
-    """A store folder, what it must hold by now, and the Apache release that may open it."""
+    """A store folder, its expected content, and the Apache release that may open it."""
 
-    def __init__(self, folder: Path, peer: JavaPeer, seed: int) -> None:
+    def __init__(
+        self, folder: Path, peer: JavaPeer, seed: int, settings: Mapping[str, str] = SETTINGS
+    ) -> None:
         self.folder = folder
+        self.settings = dict(settings)
         self.root = folder / "store"
         self.peer = peer
         newer = peer.major >= 5
@@ -115,14 +120,14 @@ class Carried:
         return copy
 
     def log_alone(self, folder: Path) -> Carried:
-        """The log of this folder and nothing else, as if everything derived had been lost."""
+        """The log of this folder alone, as if all derived files had been lost."""
         copy = Carried(folder, self.peer, SEED + 1)
         shutil.copytree(self.root / "commitlog", copy.root / "commitlog")
         (copy.root / "abort").write_text("1")
         return copy
 
     def apache(self, *steps: str, runs: list[Run] | None = None, host: bytes = b"") -> None:
-        """Let Apache open the folder, take the steps, and check what it reports of a read."""
+        """Let Apache open the folder, take the steps, and check its report of a read."""
         reads = "read" in steps
         records = self.records if reads else []
         (self.folder / "messages").write_bytes(b"".join(encode_runs(runs or [], host)))
@@ -136,7 +141,7 @@ class Carried:
 
     def _options(self, records: list[Record]) -> str:
         fields = [record.fields for record in records]
-        options = SETTINGS | APACHE_SETTINGS
+        options = self.settings | APACHE_SETTINGS
         options["storePathRootDir"] = str(self.root)
         options["storePathCommitLog"] = str(self.root / "commitlog")
         options["contrail.out"] = str(self.folder)
@@ -220,7 +225,7 @@ def check_keys(found: dict[tuple[str, str], set[int]], records: list[Record], wh
 
 
 def check_derived(carried: Carried, records: list[Record], what: str) -> None:
-    """The queue files are, to the byte, what the log calls for."""
+    """The queue files equal, to the byte, those derived from the log."""
     simple = derive_queue_files(records, QUEUE_FILE_BYTES)
     assert_same_files(read_files(carried.root, "consumequeue"), simple, what)
     batches = derive_batch_queue_files(records, BATCH_QUEUE_FILE_BYTES)
@@ -241,7 +246,7 @@ def check_log(carried: Carried, what: str) -> list[Record]:
 
 
 def open_ours(carried: Carried, store_host: bytes = IPV4_STORE_HOST) -> MessageStore:
-    properties = SETTINGS | {"storePathRootDir": str(carried.root)}
+    properties = carried.settings | {"storePathRootDir": str(carried.root)}
     return MessageStore.open(
         StoreConfig.from_properties(properties),
         store_host=store_host,
@@ -342,23 +347,39 @@ def peer(request: pytest.FixtureRequest) -> JavaPeer:
     return java_peer(request.param)
 
 
+@pytest.fixture(scope="module", params=[QUARTER, pytest.param(WHOLE, marks=pytest.mark.matrix)])
+def divisor(request: pytest.FixtureRequest) -> int:
+    """How many times fewer messages than all of them a folder gets."""
+    found: int = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def written_by_us(peer: JavaPeer, tmp_path_factory: pytest.TempPathFactory) -> Carried:
+def message_count(peer: JavaPeer, divisor: int) -> int:
+    return MESSAGE_COUNTS[peer.name] // divisor
+
+
+@pytest.fixture(scope="module")
+def written_by_us(
+    peer: JavaPeer, message_count: int, tmp_path_factory: pytest.TempPathFactory
+) -> Carried:
     carried = Carried(tmp_path_factory.mktemp("ours"), peer, SEED)
-    write_ours(carried, MESSAGE_COUNTS[peer.name])
+    write_ours(carried, message_count)
     return carried
 
 
 @pytest.fixture(scope="module")
-def written_by_apache(peer: JavaPeer, tmp_path_factory: pytest.TempPathFactory) -> Carried:
+def written_by_apache(
+    peer: JavaPeer, message_count: int, tmp_path_factory: pytest.TempPathFactory
+) -> Carried:
     carried = Carried(tmp_path_factory.mktemp("theirs"), peer, SEED)
-    runs = carried.generator.runs(MESSAGE_COUNTS[peer.name])
+    runs = carried.generator.runs(message_count)
     carried.apache("append", runs=runs, host=IPV6_STORE_HOST)
     return carried
 
 
 @pytest.mark.proves("store.carried.every-field")
-def test_apache_writes_what_the_comparison_predicts(written_by_apache: Carried) -> None:
+def test_apaches_files_equal_the_prediction(written_by_apache: Carried) -> None:
     """Ours to trust: if this fails, the prediction is wrong and no other test here counts."""
     records = check_log(written_by_apache, "the log by Apache")
     assert log_end(records) > 2 * SEGMENT_BYTES, "three segments or more"
@@ -372,9 +393,9 @@ def test_apache_writes_what_the_comparison_predicts(written_by_apache: Carried) 
 
 
 @pytest.mark.proves("store.carried.every-field")
-def test_our_folder_is_what_the_comparison_predicts(written_by_us: Carried) -> None:
+def test_our_files_equal_the_prediction(written_by_us: Carried, message_count: int) -> None:
     records = check_log(written_by_us, "our log")
-    assert len(records) >= MESSAGE_COUNTS[written_by_us.peer.name]
+    assert len(records) >= message_count
     assert log_end(records) > 2 * SEGMENT_BYTES, "three segments or more"
     check_derived(written_by_us, records, "our queues")
 
@@ -431,9 +452,11 @@ def test_we_read_and_extend_apaches_folder_and_it_goes_on(
 
 
 @pytest.mark.proves("store.carried.crashed")
-def test_apache_recovers_our_folder_after_a_crash(peer: JavaPeer, tmp_path: Path) -> None:
+def test_apache_recovers_our_folder_after_a_crash(
+    peer: JavaPeer, divisor: int, tmp_path: Path
+) -> None:
     carried = Carried(tmp_path, peer, SEED + 2)
-    crash_ours(carried)
+    crash_ours(carried, CRASHED_COUNT // divisor)
     assert (carried.root / "abort").exists()
     tear_tail(carried, check_log(carried, "our log after a crash"))
     runs = carried.generator.runs(APPENDED_COUNT)
@@ -442,9 +465,11 @@ def test_apache_recovers_our_folder_after_a_crash(peer: JavaPeer, tmp_path: Path
 
 
 @pytest.mark.proves("store.carried.crashed")
-def test_we_recover_apaches_folder_after_a_crash(peer: JavaPeer, tmp_path: Path) -> None:
+def test_we_recover_apaches_folder_after_a_crash(
+    peer: JavaPeer, divisor: int, tmp_path: Path
+) -> None:
     carried = Carried(tmp_path, peer, SEED + 3)
-    runs = carried.generator.runs(CRASHED_COUNT)
+    runs = carried.generator.runs(CRASHED_COUNT // divisor)
     carried.apache("append", "halt", runs=runs, host=IPV6_STORE_HOST)
     assert (carried.root / "abort").exists()
     records = check_log(carried, "Apache's log after a crash")
@@ -457,13 +482,14 @@ def test_we_recover_apaches_folder_after_a_crash(peer: JavaPeer, tmp_path: Path)
     check_derived(carried, check_log(carried, "Apache's crashed log, extended"), "queues by both")
 
 
-def crash_ours(carried: Carried) -> None:
+def crash_ours(carried: Carried, message_count: int) -> None:
     """Write our folder in another process that dies without closing it."""
-    command = [sys.executable, "-c", _CRASHING, str(carried.folder), carried.peer.name]
+    given = [str(carried.folder), carried.peer.name, str(message_count)]
+    command = [sys.executable, "-c", _CRASHING, *given]
     paths = os.pathsep.join(str(folder) for folder in (ROOT / "src", ROOT))
     environment = os.environ | {"PYTHONPATH": paths}
     subprocess.run(command, env=environment, cwd=ROOT, check=True, timeout=RUN_TIMEOUT_S)
-    carried.expected.append(carried.generator.runs(CRASHED_COUNT), IPV4_STORE_HOST)
+    carried.expected.append(carried.generator.runs(message_count), IPV4_STORE_HOST)
 
 
 ROOT = Path(__file__).parents[2]
@@ -471,12 +497,12 @@ _CRASHING = """
 import sys
 from pathlib import Path
 from tests.interop.test_store_carried import write_and_die
-write_and_die(Path(sys.argv[1]), sys.argv[2])
+write_and_die(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
 """
 
 
-def write_and_die(folder: Path, peer_name: str) -> None:
+def write_and_die(folder: Path, peer_name: str, message_count: int) -> None:
     carried = Carried(folder, java_peer(peer_name), SEED + 2)
     store = open_ours(carried)
-    append_ours(store, carried, carried.generator.runs(CRASHED_COUNT), IPV4_STORE_HOST)
+    append_ours(store, carried, carried.generator.runs(message_count), IPV4_STORE_HOST)
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Apache RocketMQ's trace encoder writes what ours writes, and each reads the other's lines."""
+"""Apache RocketMQ's trace encoder writes the same as ours, and each reads the other's lines."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_apache_writes_the_line_that_we_write(peer: JavaPeer, tmp_path: Path) ->
 
 
 @pytest.mark.proves("client.programs.trace")
-def test_apache_reads_out_of_our_lines_what_we_put_in(peer: JavaPeer, tmp_path: Path) -> None:
+def test_apache_reads_all_fields_of_our_lines(peer: JavaPeer, tmp_path: Path) -> None:
     traces = generated(peer)
     questions = [escaped(encode_trace(trace)) for trace in traces]
     for trace, answer in zip(traces, asked(peer, tmp_path, "decode", questions), strict=True):

@@ -29,7 +29,7 @@ def test_processes_that_share_a_clock_see_it_move(tmp_path: Path) -> None:
     assert clock.now_ms() - time.time_ns() // 1_000_000 > 7_000_000
 
 
-def test_a_shared_clock_moves_for_all_who_have_it_open(tmp_path: Path) -> None:
+def test_a_shared_clock_moves_for_all_processes_that_have_it_open(tmp_path: Path) -> None:
     one, other = SharedClock(tmp_path / "clock"), SharedClock(tmp_path / "clock")
     before_ms = other.now_ms()
     one.advance(ms=-50_000)

@@ -79,7 +79,7 @@ def main() -> None:
     expect_refusal(pusher.subscribe(topic), loop_name)
     for client in (producer, puller, pusher):
         expect_refusal(client.close(), loop_name)
-    # What was forgotten is let go of by the next client.
+    # The next client lets go of forgotten ones.
     run(send(Producer("calls", namesrv, send_timeout_ms=60_000), topic, b"x"), loop_name)
     assert instances._by_loop == {}
     print("done")

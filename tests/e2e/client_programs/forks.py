@@ -111,7 +111,7 @@ async def use_asyncio(
     refused(consumer.__aiter__)
     await producer.close()
     await consumer.close()
-    # What the collector may do with things that nobody holds any more.
+    # The garbage collector may do this with clients that nobody holds any more.
     await instance.caller.close()
     async with aio.Producer("forks", namesrv, send_timeout_ms=60_000) as own:
         await own.send(aio.Message(topic, b"child's own"))

@@ -1,4 +1,4 @@
-"""What an ASGI server does with an application that has clients. Usage: LOOP NAMESRV TOPIC.
+"""Run an application with clients as an ASGI server does. Usage: LOOP NAMESRV TOPIC.
 
 Startup opens them, requests use them side by side, SIGTERM ends it all; some requests are given up
 by their callers.

@@ -151,7 +151,7 @@ def all_tasks() -> list[asyncio.Task[Any]]:
 
 
 def names_of_tasks() -> Counter[str]:
-    """What there are how many of; those without a name by their function."""
+    """Tasks counted by name; those without a name by their function."""
     names = (
         (task.get_name(), getattr(task.get_coro(), "__qualname__", "")) for task in all_tasks()
     )

@@ -1,7 +1,7 @@
 """An ASGI application without a framework: clients live in its lifespan, requests use them.
 
-``POST /send`` sends the body, ``GET /received`` tells what was consumed. The cluster and the topic
-come by the environment. What was consumed is printed at the end.
+``POST /send`` sends the body, ``GET /received`` lists the consumed messages. The cluster and the
+topic come by the environment. The consumed messages are printed at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What gunicorn calls: a client for each worker, and a last word of the master.
+"""Hooks of gunicorn: a client for each worker, and a last word of the master.
 
 The application is found by its name when it is needed: without ``preload_app`` the master never
 loads it, and a worker has not loaded it yet in ``post_fork``.

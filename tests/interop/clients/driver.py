@@ -1,8 +1,8 @@
 """How a test drives an official client: a small program per client, run as a process of its own.
 
 A driver program takes a command and one JSON object of arguments, and prints one JSON object per
-line: its events. What else it has to say goes to standard error, which is kept in a file. Senders
-and consumers end by themselves or when their standard input is closed.
+line: its events. Other output goes to standard error, which is kept in a file. Senders and
+consumers end by themselves or when their standard input is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Event = dict[str, Any]
 
 RUN_TIMEOUT_S = 120.0
 
-# Who is killed instead has not told the brokers how far it is.
+# A killed consumer has not written its offsets to the brokers.
 _CLOSE_TIMEOUT_S = 60.0
 _TAIL_CHARACTERS = 4000
 _TAIL_EVENTS = 5
@@ -57,7 +57,7 @@ class Driver(ABC):
             return running.finish(timeout_s)
 
     def start(self, command: str, arguments: Mapping[str, Any]) -> RunningDriver:
-        """Start a command; the caller closes what is returned."""
+        """Start a command; the caller closes the returned process."""
         home = self._homes / f"{command}-{next(self._numbers)}"
         home.mkdir(parents=True)
         line = [*self.command_line(home), command, json.dumps(arguments)]
@@ -102,7 +102,7 @@ class RunningDriver:
 
     @property
     def events(self) -> list[Event]:
-        """What was printed so far; a copy."""
+        """The events printed so far; a copy."""
         with self._changed:
             return list(self._events)
 

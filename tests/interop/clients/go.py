@@ -28,7 +28,7 @@ class GoDriver(Driver):
 
 
 def _build(folder: Path) -> None:
-    """Fetch what ``go.sum`` names, then compile with what was fetched and this machine's Go."""
+    """Fetch the modules of ``go.sum``, then compile with them and this machine's Go."""
     settings = {
         "GOCACHE": str(cache_folder("go-build")),
         "GOMODCACHE": str(cache_folder("go-modules")),

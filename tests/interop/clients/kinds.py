@@ -1,7 +1,7 @@
 """A cluster whose clock is in the test's hand, for messages that wait for their time.
 
-Clients keep the machine's time. With ``CONTRAIL_INTEROP_TARGET=apache`` nobody can move the clock:
-there the waiting times are set to seconds, and they are waited for.
+Clients keep the machine's time. With ``CONTRAIL_INTEROP_TARGET=apache`` the clock cannot be moved:
+there the waiting times are set to seconds, and tests wait.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Kinds:
         return self._clock.now_ms()
 
     def advance(self, ms: int) -> None:
-        """Move the brokers' clock; the original's cannot be moved, and nothing happens."""
+        """Move the brokers' clock; the original's cannot be moved, and stays."""
         if isinstance(self._clock, SharedClock):
             self._clock.advance(ms=ms)
 
@@ -100,10 +100,12 @@ def open_kinds(
             yield Kinds(apache, SystemClock())
         return
     from contrail.testing import LocalCluster
+    from tests.interop.ways import general_at_last
 
     folder.mkdir(parents=True, exist_ok=True)
     clock = SharedClock(folder / "clock")
-    with LocalCluster(
+    cluster = LocalCluster(
         brokers=brokers, in_children=True, folder=folder, clock=clock, properties=settings
-    ) as ours:
+    )
+    with general_at_last(cluster) as ours:
         yield Kinds(ours, clock)

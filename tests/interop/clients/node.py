@@ -15,7 +15,7 @@ _INSTALL = "apt-get install --no-install-recommends nodejs npm"
 
 
 class NodeDriver(Driver):
-    """``ali-ons`` with what it depends on, at the versions of ``package-lock.json``."""
+    """``ali-ons`` with its dependencies, at the versions of ``package-lock.json``."""
 
     def __init__(self, homes: Path) -> None:
         super().__init__(homes)

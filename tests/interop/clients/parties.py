@@ -1,7 +1,7 @@
 """A client as the tests of retries and delays see it, whichever it is.
 
-The Java clients are told what to do in a process that is there already; the others start one
-process to send and one to receive.
+The Java clients get commands in a process that runs already; the others start one process to send
+and one to receive.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Consuming(ABC):
 
     @abstractmethod
     def received(self) -> list[Event]:
-        """What it received so far, in that order."""
+        """The messages received so far, in that order."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -45,7 +45,7 @@ class Consuming(ABC):
         return [event["key"] for event in self.received()]
 
     def times(self, key: str) -> list[int]:
-        """How often each copy of a message had been tried before, as the client was told."""
+        """How often each copy of a message had been tried before, as the client received it."""
         return [event["reconsume_times"] for event in self.received() if event["key"] == key]
 
 

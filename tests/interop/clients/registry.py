@@ -1,4 +1,4 @@
-"""Which clients are driven, what each is asked to do, and what a client has no API for.
+"""The clients that are driven, the rows each is tested by, and the rows a client has no API for.
 
 ``docs/reference/clients.md`` shows the same as two tables; ``tests/house`` keeps them equal, and
 running this module prints them: ``python -m tests.interop.clients.registry``.
@@ -58,7 +58,7 @@ ROWS: dict[str, str] = {
     "delay levels": "tests/interop/clients/test_kinds_waiting.py::test_delay_levels",
 }
 
-# What the Java clients alone are asked to do, in one process for many producers and consumers.
+# Rows that only the Java clients are tested by, in one process for many producers and consumers.
 JAVA = ("java5", "java4")
 _KINDS = "tests/interop/clients/test_kinds"
 JAVA_ROWS: dict[str, str] = {
@@ -107,7 +107,7 @@ def clients_of(row: str) -> list[str]:
 
 
 def cell(row: str, client: str) -> str:
-    """What the table says about a client: the test that it passes, or what it does not have."""
+    """A client's cell of the table: the test that it passes, or the API it lacks."""
     if (row, client) in LACKS:
         return f"the client lacks it ({LACKS[row, client]})"
     return f"passes (`{(ROWS | JAVA_ROWS)[row]}[{client}]`)"

@@ -1,4 +1,4 @@
-"""Many producers and consumers of Apache's Java client in one process, told what to do one by one.
+"""Many producers and consumers of Apache's Java client in one process, driven by commands.
 
 ``java/KindDriver.java`` at the other end. A JVM takes seconds to start, so that all tests of the
 message kinds share one per version of the client.
@@ -51,17 +51,17 @@ class JavaSession:
         self._running.close()
 
     def kill(self) -> None:
-        """End the process with SIGKILL: nobody is told."""
+        """End the process with SIGKILL, without unregistering."""
         self._running.kill()
 
     def begin(self, what: str, **arguments: Any) -> int:
-        """Tell it to do something, and return the number that the answer will bear."""
+        """Send a command, and return the number that its answer will have."""
         number = next(self._ids)
         self._running.tell({"id": number, "do": what, **arguments})
         return number
 
     def answer(self, number: int) -> Event:
-        """What came of a command that was begun: ``ok`` or ``failed``."""
+        """The result of a sent command: ``ok`` or ``failed``."""
 
         def is_answer(event: Event) -> bool:
             return event.get("id") == number
@@ -72,14 +72,14 @@ class JavaSession:
         return next(filter(is_answer, events))
 
     def do(self, what: str, **arguments: Any) -> Event:
-        """Tell it to do something and wait until it is done."""
+        """Send a command and wait until it is done."""
         answer = self.answer(self.begin(what, **arguments))
         if answer["event"] != "ok":
             raise PeerFailed(f"the client could not {what} {arguments}: {answer['text']}")
         return answer
 
     def send(self, producer: str, topic: str, keys: list[str], **arguments: Any) -> list[Event]:
-        """Send a message of each key, in turn, and return what the sender was told."""
+        """Send a message of each key, in turn, and return the sender's receipts."""
         sent: list[Event] = self.do("send", producer=producer, topic=topic, keys=keys, **arguments)[
             "sent"
         ]
@@ -87,7 +87,7 @@ class JavaSession:
         return sent
 
     def transact(self, producer: str, topic: str, key: str, fate: str) -> Event:
-        """Send a half message; ``fate`` is how its local transaction ends."""
+        """Send a half message; ``fate`` is the end of its local transaction."""
         answer = self.do("transact", producer=producer, topic=topic, key=key, fate=fate)
         sent: Event = answer["sent"]
         return sent
@@ -98,7 +98,7 @@ class JavaSession:
             self.do("close", name=name)
 
     def received(self, name: str) -> list[str]:
-        """The keys of what a consumer received, in that order."""
+        """The keys of a consumer's messages, in the order of receipt."""
         return [event["key"] for event in self.of("received", name)]
 
     def of(self, kind: str, by: str) -> list[Event]:

@@ -17,7 +17,7 @@ _POLL_S = 0.1
 
 
 class SteadySender:
-    """Sends in rounds of a process each, and repeats what fails until it is acknowledged."""
+    """Sends in rounds of a process each, and repeats failed messages until acknowledged."""
 
     def __init__(self, client: Driver, cluster: Cluster, topic: str) -> None:
         self._client = client
@@ -47,7 +47,7 @@ class SteadySender:
         self.stop()
 
     def acknowledged(self) -> list[Event]:
-        """What brokers said they have, so far."""
+        """The messages acknowledged by brokers so far."""
         return [event for one in self._rounds for event in one.of("sent")]
 
     def wait_for_more(self, count: int, timeout_s: float) -> None:
@@ -67,7 +67,7 @@ class SteadySender:
             self._next_round()
 
     def stop(self) -> None:
-        """End the sender; what was acknowledged by then is known."""
+        """End the sender; messages acknowledged by then are known."""
         self._rounds[-1].close()
 
     def _next_round(self) -> None:

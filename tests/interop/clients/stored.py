@@ -1,6 +1,6 @@
-"""What brokers really hold, read queue by queue with plain pull requests.
+"""The messages that brokers hold, read queue by queue with single pull requests.
 
-The judge of what clients send: no client library stands in between, and compression shows.
+The judge of clients' sends: no client library stands in between, and compression shows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _PULL_MESSAGE = 11
 _LIST_SYSTEM_MESSAGES = 90004
 _SUCCESS = 0
 _SUBSCRIPTION_GIVEN = 4
-# A topic made by sending gets 4 queues per broker, or what its client asks for, never more than 8.
+# A topic made by sending gets 4 queues per broker, or as many as its client requests, never more
+# than 8.
 _QUEUE_COUNT_MAX = 8
 _READ_TIMEOUT_S = 90.0
 _POLL_S = 0.1
@@ -51,9 +52,9 @@ def _read_broker(broker: Broker, topic: str) -> Iterator[StoredMessage]:
 def _read_queue(connection: RawConnection, topic: str, queue_id: int) -> Iterator[StoredMessage]:
     queue_offset = 0
     asked = connection.ask(_LIST_SYSTEM_MESSAGES, _pull(topic, queue_id, queue_offset))
-    # Contrail's brokers list topics of their own, which Apache's let everybody pull.
+    # Contrail's brokers list topics of their own, which Apache's let every client pull.
     code = _LIST_SYSTEM_MESSAGES if asked.code == _SUCCESS else _PULL_MESSAGE
-    # Any other code: nothing more, no such queue, or the topic is not there yet.
+    # Any other code: no more messages, no such queue, or the topic does not exist yet.
     while (
         answer := connection.ask(code, _pull(topic, queue_id, queue_offset))
     ).code == _SUCCESS and answer.body:

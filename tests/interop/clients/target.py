@@ -1,4 +1,4 @@
-"""What the clients are pointed at: our cluster, or the original's with the same names.
+"""The cluster that clients are tested against: ours, or the original's with the same names.
 
 ``CONTRAIL_INTEROP_TARGET=apache`` chooses the original. A test that fails there is wrong.
 """
@@ -39,6 +39,7 @@ def two_brokers(folder: Path) -> AbstractContextManager[Cluster]:
         cluster = ApacheCluster(brokers=2, folder=folder)
     else:
         from contrail.testing import LocalCluster
+        from tests.interop.ways import general_at_last
 
-        cluster = LocalCluster(brokers=2, in_children=True, folder=folder)
+        cluster = general_at_last(LocalCluster(brokers=2, in_children=True, folder=folder))
     return cast("AbstractContextManager[Cluster]", cluster)

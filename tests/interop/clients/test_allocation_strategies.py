@@ -58,14 +58,14 @@ TOPICS = ("orders", "订单", "%RETRY%计费", "TopicTest", "\U0001f4e6", "\uff5
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One question: who gets what."""
+    """One case: queues and clients to allocate."""
 
     strategy: str
     group: str
     client_id: str
     queues: tuple[MessageQueue, ...]
     client_ids: tuple[str, ...]
-    # What the strategy needs besides: a number of nodes, machine rooms, queues.
+    # The strategy's other arguments: a number of nodes, machine rooms, queues.
     more: tuple[str, ...] = ()
     configured: tuple[MessageQueue, ...] = ()
 

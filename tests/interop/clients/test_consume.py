@@ -1,4 +1,4 @@
-"""Official consumers receive every message they asked for, and only those."""
+"""Official consumers receive every message of their subscription, and no other."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from tests.interop.clients.traffic import (
     received_keys,
     send,
 )
+
+# One broker of the cluster takes the fast path, the other one the general way.
+pytestmark = pytest.mark.proves("broker.fast.both-ways-interop")
 
 COUNT = 24
 # A queue is received again from its oldest message in a handler; there are 8 queues.
@@ -51,7 +54,7 @@ def test_push_concurrently(client: Driver, cluster: Cluster, topic: str) -> None
     with consumer(client, cluster, topic) as running:
         running.wait_for(received_keys(fresh), CONSUME_TIMEOUT_S)
     received = running.of("received")
-    # What was in a handler when the first process ended may come once more.
+    # Messages in a handler when the first process ended may come once more.
     again = [key for key in keys(received) if key not in fresh]
     assert set(again) <= set(numbered(1 + COUNT, COUNT))
     assert len(again) <= REPEATED_MAX
@@ -161,7 +164,7 @@ def test_sql92(client: Driver, cluster: Cluster, topic: str) -> None:
 
 
 def beyond_first(events: list[Event], *, queue_id: int) -> list[Event]:
-    """Those in that queue of either broker, without the first of each."""
+    """The messages of that queue of either broker, without the first of each."""
     return [
         event for event in events if event["queue_id"] == queue_id and event["queue_offset"] > 0
     ]

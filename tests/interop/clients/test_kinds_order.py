@@ -45,7 +45,7 @@ def by_queue(events: Iterable[Event]) -> dict[Queue, list[int]]:
 
 
 class OrderedTraffic:
-    """Numbered messages of a few keys, and what consumers of one group receive of them."""
+    """Numbered messages of a few keys, and the messages that consumers of one group receive."""
 
     def __init__(self, session: JavaSession, kinds: Kinds, topic: str, shards: str) -> None:
         self._session = session
@@ -67,14 +67,14 @@ class OrderedTraffic:
         self._flow(lambda: self._owned(name, mark) == queues, f"{name} to have all queues")
 
     def flow_until_split(self, name: str, count: int) -> None:
-        """Send until ``name``, who has just joined, has received messages of so many queues."""
+        """Send until ``name``, which has just joined, has received messages of that many queues."""
         self._flow(lambda: len(self._owned(name, 0)) == count, f"{name} to have its share")
 
     def check(self, *names: str) -> None:
-        """Everything was received, each key in its order, whoever received it."""
+        """All messages were received, each key in its order, by whichever consumer."""
         sent = set(self._sent)
         self._kinds.wait_for(lambda: set(self._seen(names)) == sent, "all of it", step_ms=0)
-        # A queue that changes hands may be received again from where its owner had stored it.
+        # A queue that goes to another consumer may be received again from its last stored offset.
         firsts = list(dict.fromkeys(self._seen(names)))
         for shard in self._shards:
             received = [key for key in firsts if key.startswith(shard)]
@@ -130,7 +130,7 @@ def test_order_per_key_while_consumers_join_and_leave(
 def test_order_of_one_queue_while_consumers_join_and_leave(
     session: JavaSession, kinds: Kinds, topic: str
 ) -> None:
-    """Global order: whoever has the one queue has it alone."""
+    """Global order: the one queue has one consumer at a time."""
     queues = create_topic(kinds, topic, queue_count=1, broker_count=1)
     traffic = OrderedTraffic(session, kinds, topic, shards="a")
     one, two = f"{topic}-1", f"{topic}-2"

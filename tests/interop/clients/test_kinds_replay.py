@@ -37,7 +37,7 @@ def mqadmin(kinds: Kinds, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kinds]:
-    """A broker that deletes its full files when it is told to."""
+    """A broker that deletes its full files on request."""
     properties = {
         "mappedFileSizeCommitLog": str(SEGMENT_BYTES),
         "fileReservedTime": "0",
@@ -51,7 +51,7 @@ def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kinds]:
 @pytest.mark.proves("kinds.order.reset")
 @pytest.mark.parametrize("client", clients_of("reset by time"), indirect=True)
 def test_reset_by_time(session: JavaSession, kinds: Kinds, mqadmin: MqAdmin, topic: str) -> None:
-    """First the consumer is online and is told; then it is offline and finds out."""
+    """First the consumer is online and is notified; then it is offline and reads the new offset."""
     group, consuming = f"group_{topic}", f"{topic}-consumer"
     session.do("producer", name=topic, group=f"senders_{topic}")
     session.send(topic, topic, EARLY)
@@ -61,7 +61,7 @@ def test_reset_by_time(session: JavaSession, kinds: Kinds, mqadmin: MqAdmin, top
     kinds.wait_for(lambda: len(session.received(consuming)) == 6, "all messages", step_ms=0)
     reset = ("resetOffsetByTime", "-g", group, "-t", topic, "-s", str(since_ms), "-f", "true")
     printed = mqadmin.run(*reset)
-    # It learns of it when its pull is answered, which may wait for messages for 15 s.
+    # The consumer is reset when its pull is answered, which may wait for messages for 15 s.
     kinds.wait_for(lambda: len(session.received(consuming)) == 9, f"the late ones\n{printed}")
     assert sorted(session.received(consuming)) == sorted(EARLY + LATE + LATE)
     session.close(consuming)
@@ -79,8 +79,8 @@ def test_reset_by_time(session: JavaSession, kinds: Kinds, mqadmin: MqAdmin, top
 def test_where_a_new_group_starts(session: JavaSession, trimmed: Kinds, topic: str) -> None:
     """At the first message kept, at the end, or at a time.
 
-    While a queue has its very first message, a new group starts there, whatever it asks for: as
-    with the original, so that some messages must be gone.
+    While a queue has its very first message, a new group starts there, whatever its setting, as
+    with the original: so some messages must be deleted.
     """
     where = {"namesrv": trimmed.namesrv}
     create_topic(trimmed, topic, queue_count=1)
@@ -109,7 +109,7 @@ def check_received(session: JavaSession, kinds: Kinds, name: str, expected: list
 
 
 def time_between(kinds: Kinds) -> int:
-    """A time well after what was sent before, and well before what is sent next."""
+    """A time well after the messages sent before, and well before the next ones."""
     kinds.let_pass(GAP_MS)
     between_ms = kinds.now_ms()
     kinds.let_pass(GAP_MS)

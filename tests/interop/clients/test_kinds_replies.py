@@ -1,4 +1,4 @@
-"""Request and reply with the official client: the answer finds who asked, or the time runs out."""
+"""Request and reply with the official client: the reply reaches the requester, or times out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_request_reply(session: JavaSession, kinds: Kinds, topic: str) -> None:
     assert "RequestTimeoutException" in ignored["text"]
     session.do("producer", name=replying, group=f"replying_{topic}")
     session.do("consumer", name=consuming, group=f"group_{topic}", topic=topic, reply_with=replying)
-    # The question that nobody waits for any more is answered too, and that harms nobody.
+    # The reply to the request that timed out is sent too, and does no harm.
     kinds.wait_for(lambda: replied(session, consuming) == {"ignored"}, "a late reply", step_ms=0)
     questions = {
         key: ask(session, name, topic, key, PATIENCE_MS)

@@ -68,7 +68,7 @@ def test_dead_letters(party: Party, client_name: str, kinds: Kinds, topic: str) 
     assert dead["key"] == "k-1"
     assert dead["properties"]["RETRY_TOPIC"] == topic
     assert dead["properties"]["ORIGIN_MESSAGE_ID"]
-    # A topic like any other to whoever wants to look at it.
+    # The dead-letter topic can be consumed like any other.
     with party.consume(dead_topic, f"looking_{topic}") as looking:
         kinds.wait_for(lambda: bool(looking.received()), f"a consumer of {dead_topic}", step_ms=0)
         assert looking.received_keys() == ["k-1"]

@@ -1,4 +1,4 @@
-"""Transactions of the official producer: each half message has one fate, checked where unknown."""
+"""Transactions of the official producer: each half message is decided once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEP_MS = 2000
 @pytest.mark.parametrize("client", clients_of("transactions"), indirect=True)
 def test_transactions(session: JavaSession, kinds: Kinds, topic: str) -> None:
     commits, rolls_back = f"{topic}-commits", f"{topic}-rolls-back"
-    # Two groups: the first answer to a check settles nothing.
+    # Two groups: the first answer to a check is "unknown".
     session.do("producer", name=commits, group=commits, check=[UNKNOWN, COMMIT])
     session.do("producer", name=rolls_back, group=rolls_back, check=[UNKNOWN, ROLLBACK])
     consuming = f"{topic}-consumer"

@@ -1,4 +1,4 @@
-"""Messages that wait: delay levels and timers of official producers, and timers taken back."""
+"""Delayed messages: delay levels and timers of official producers, and recalls."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_recall(session: JavaSession, kinds: Kinds, topic: str) -> None:
     )
     kinds.wait_for(lambda: "kept" in session.received(consuming), "the other timer", step_ms=0)
     assert sorted(session.received(consuming)) == ["kept", "later"]
-    # What was delivered cannot be taken back.
+    # A delivered message cannot be recalled.
     late = session.answer(
         session.begin("recall", producer=topic, topic=topic, handle=kept["handle"])
     )

@@ -43,7 +43,7 @@ def test_rebalancing(client: Driver, cluster: Cluster, topic: str) -> None:
 
 
 def member(client: Driver, cluster: Cluster, topic: str, instance: str) -> RunningDriver:
-    """A consumer with the client's own rebalance interval: the broker tells it of changes."""
+    """A consumer with the client's own rebalance interval: the broker notifies it of changes."""
     return consumer(client, cluster, topic, instance=instance, rebalance_ms=20_000, timeout_s=300)
 
 
@@ -67,7 +67,7 @@ def has_split(queues: set[Queue], one: RunningDriver, two: RunningDriver) -> boo
 
 
 def owned_since(running: RunningDriver, mark: int) -> set[Queue]:
-    """The queues of which it received messages after the event at ``mark``."""
+    """The queues whose messages it received after the event at ``mark``."""
     return {queue_of(event) for event in running.events[mark:] if event["event"] == "received"}
 
 
@@ -78,7 +78,7 @@ def received_keys(*members: RunningDriver) -> set[str]:
 def wait_until(
     condition: Callable[[], bool], sender: SteadySender | None, *members: RunningDriver
 ) -> None:
-    """Poll, with messages flowing; say what everybody saw when it takes too long."""
+    """Poll, with messages flowing; on a timeout the error has all consumers' events."""
 
     def holds() -> bool:
         if condition():

@@ -1,4 +1,4 @@
-"""Brokers stop and come back while messages flow: what was acknowledged is received."""
+"""Brokers stop and come back while messages flow: acknowledged messages are received."""
 
 from __future__ import annotations
 

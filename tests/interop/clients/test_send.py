@@ -1,4 +1,4 @@
-"""What official clients send is stored, whole and where they are told it is."""
+"""Messages of official clients are stored whole, at the places of their receipts."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from tests.interop.clients.traffic import (
     send,
     sender,
 )
+
+# One broker of the cluster takes the fast path, the other one the general way.
+pytestmark = pytest.mark.proves("broker.fast.both-ways-interop")
 
 COUNT = 24
 BODY_BYTES = 20_000
@@ -52,8 +55,8 @@ def test_async_send(client: Driver, cluster: Cluster, topic: str) -> None:
 @pytest.mark.proves("apache.clients.send")
 @pytest.mark.parametrize("client", clients_of("one-way send"), indirect=True)
 def test_one_way_send(client: Driver, cluster: Cluster, topic: str) -> None:
-    # Nobody answers: some clients would leave before the brokers have read it all, and stay until
-    # they are told.
+    # One-way sends have no answer: some clients would leave before the brokers have read all, so
+    # they stay until the test ends them.
     with sender(client, cluster, topic, mode="oneway", count=COUNT) as running:
         running.wait_for(lambda events: len(events) >= COUNT, RUN_TIMEOUT_S)
         found = read_back(cluster, topic, COUNT)
@@ -91,7 +94,7 @@ def test_compressed_send(client: Driver, cluster: Cluster, topic: str) -> None:
 @pytest.mark.proves("apache.clients.queue-selector")
 @pytest.mark.parametrize("client", clients_of("queue selector"), indirect=True)
 def test_queue_selector(client: Driver, cluster: Cluster, topic: str) -> None:
-    # A route that grows while the client sends changes what its selector chooses from.
+    # A route that grows while the client sends changes the queues of its selector.
     create_topic(cluster, topic)
     sent = send(client, cluster, topic, mode="sync", count=COUNT, queue_selector=2)
     found = read_back(cluster, topic, COUNT)

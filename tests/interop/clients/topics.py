@@ -1,4 +1,4 @@
-"""Topics made on both brokers before anybody sends.
+"""Topics made on both brokers before the first send.
 
 A topic that is made by sending appears broker by broker: a client that asks for the route in
 between uses one broker only. Tests that need both ask for the topic first.

@@ -1,4 +1,4 @@
-"""What the tests say to a client, and how they look at what it answered."""
+"""Commands of the tests to a client, and checks of its answers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.interop.clients.target import Cluster
 
 # Some clients look for new routes every 30 s only, and share queues 10 s or 20 s later.
 CONSUME_TIMEOUT_S = 120
-# A consumer that is not told how much to receive lives until it is closed.
+# A consumer without a count lives until it is closed.
 _LIFE_TIMEOUT_S = 280
-# What a client may know of the place where its message was stored; some do not learn all of it.
+# Fields of a receipt's place; some clients do not have all of them.
 _PLACE = ("message_id", "broker", "queue_id", "queue_offset")
 
 Queue = tuple[str, int]
@@ -28,7 +28,7 @@ def aim(cluster: Cluster, topic: str, arguments: Mapping[str, Any]) -> dict[str,
 
 
 def send(client: Driver, cluster: Cluster, topic: str, **arguments: Any) -> list[Event]:
-    """Send messages and return what the client says about each of them."""
+    """Send messages and return the client's event for each of them."""
     events = client.run("send", _sending(cluster, topic, arguments))
     assert events[-1]["event"] == "done", events
     errors = [event for event in events if event["event"] == "error"]
@@ -100,7 +100,7 @@ def queue_of(event: Event) -> Queue:
 
 
 def check_places(sent: Iterable[Event], found: Iterable[Event]) -> None:
-    """Each message lies where its sender was told, under the id it was told."""
+    """Each message lies at the place of its receipt, under the receipt's id."""
     by_key = {event["key"]: event for event in found}
     for event in sent:
         told = {name: event[name] for name in _PLACE if event.get(name) is not None}

@@ -16,7 +16,7 @@ SUCCESS = 0
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place where the answers to a request differ; ``row`` names what explains it."""
+    """One place where the answers to a request differ; ``row`` names the documented difference."""
 
     request: Request
     path: str
@@ -30,7 +30,7 @@ class Difference:
 
 
 def differences(request: Request, theirs: Normal, ours: Normal) -> list[Difference]:
-    """Every place where the two differ; what explains a refusal explains all it leaves out."""
+    """Every place where the two differ; the rule of a refusal also covers all missing fields."""
     found = [
         Difference(request, path, left, right, _explanation(request, path, left, right))
         for path, left, right in _compare("", theirs, ours)
@@ -42,7 +42,7 @@ def differences(request: Request, theirs: Normal, ours: Normal) -> list[Differen
 
 
 def _refuses(answer: Normal) -> bool:
-    """It has nothing to say: whatever the other one says is different."""
+    """One answer is missing: every field of the other differs."""
     return answer.get("code") != SUCCESS and answer.get("body") is None
 
 
@@ -67,7 +67,7 @@ def _compare(path: str, theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]
 
 
 def _compare_lists(path: str, theirs: list[Any], ours: list[Any]) -> Iterator[tuple[str, Any, Any]]:
-    """What is in one list alone; the order was settled when the answers were normalised."""
+    """Elements of one list alone; the order was settled when the answers were normalised."""
     left, right = Counter(map(canonical, theirs)), Counter(map(canonical, ours))
     for one in (left - right).elements():
         yield f"{path}[]", one, ABSENT

@@ -48,11 +48,15 @@ def _is_loopback(request: Request, theirs: Any, ours: Any) -> bool:
     return theirs == "" and ours == "127.0.0.1"
 
 
+def _is_not_set(request: Request, theirs: Any, ours: Any) -> bool:
+    return theirs == "1" and ours == "0"
+
+
 # Requests that are wrong in themselves.
 
 
 def _refused_by_us_alone(request: Request, theirs: Any, ours: Any) -> bool:
-    """A required field is missing, or a value is not of its type: ours says so."""
+    """A required field is missing, or a value is not of its type: ours refuses it."""
     return ours == 1 and theirs != 1 and _is_malformed(request)
 
 
@@ -73,7 +77,7 @@ def _is_wrong_value(request: Request, name: str) -> bool:
     return re.fullmatch(r"-?\d+", text) is None or not -limit <= int(text) < limit
 
 
-# What a wrong request was about, and nothing else is: one server may have followed it alone.
+# Names used by wrong requests only: one server alone may have carried such a request out.
 _ASIDE_NAMES = (
     r"WrongTopic|WrongTopicToo|WrongGroup|WrongBacks|WrongReset|wrong-broker|WrongCluster"
 )
@@ -153,7 +157,7 @@ def _left_by_a_heartbeat(request: Request, theirs: Any, ours: Any) -> bool:
 
 
 def _nothing_stored(request: Request, theirs: Any, ours: Any) -> bool:
-    """A queue without messages: whether it is there depends on who asked for it before."""
+    """A queue without messages: whether it exists depends on earlier requests."""
     fields = request.fields or {}
     empty = (fields.get("topic"), fields.get("queueId")) not in QUEUES_WITH_MESSAGES
     return empty and {theirs, ours} == {0, 1}
@@ -282,7 +286,7 @@ RULES: tuple[Rule, ...] = (
     _rule("malformed-requests", {310, 320}, r"fields\.(?:MSG_REGION|TRACE_ON)", _unreadable_level),
     _rule("topic-settings-checked", {17}, "code", _impossible_settings),
     _rule("stored-names-checked", {15}, "code", _field_is("queueId", r"-\d+", _codes_are(0, 29))),
-    # What the original has stored by such a commit, and by a prohibition without a name.
+    # Entries that the original stores for such a commit, and for a prohibition without a name.
     _rule("stored-names-checked", {308}, r"body\.correctionOffsets\.-\d+", _only_theirs),
     _rule("stored-names-checked", {353}, "code", _blank(_codes_are(0, 29), "group", "topic")),
     _rule("stored-names-checked", {201}, r"body\.forbiddenTable\.\s*", _only_theirs),
@@ -295,6 +299,8 @@ RULES: tuple[Rule, ...] = (
     _rule("left-topics", {300}, r"body\.groupList\[\]", _left_by_a_heartbeat),
     _rule("settings-listed", {26, 319}, r"body\.\w+", _one_is_absent),
     _rule("runtime-info-own", {28}, r"body\.table\.contrail\w+", _only_ours),
+    _rule("slave-tables", {45}, r"fields\.contrailLogEnd", _only_ours),
+    _rule("sync-master-waits", {26}, r"body\.inSyncReplicas", _is_not_set),
     _rule("metrics-on", {26}, r"body\.metricsPromExporterHost", _is_loopback),
     _rule("settings-changed", {25, 318}, "code", _unchangeable),
     _rule("system-topics", {21}, rf"body\.topicConfigTable\.(?:{_ROCKSDB_NAMES})", _only_theirs),

@@ -70,7 +70,7 @@ _FIELDS_KEPT_VALID = {
     (904, "heartbeatTimeoutMills"),
     (222, "group"),
     (314, "destGroup"),
-    # What becomes of a group that is deleted without its offsets is in a story.
+    # A story covers a group that is deleted without its offsets.
     (207, "groupName"),
     (207, "cleanOffset"),
 }
@@ -119,7 +119,7 @@ def _maybe_binary(random: _Choices, request: Request) -> Request:
 
 
 def _with_heartbeats(requests: list[Request]) -> Iterator[Request]:
-    """On a slow machine the run outlives what both servers allow a silent client."""
+    """On a slow machine the run outlasts the heartbeat timeout of both servers."""
     for index, request in enumerate(requests):
         if index % _REQUESTS_BETWEEN_HEARTBEATS == 0:
             yield from heartbeats()

@@ -1,4 +1,4 @@
-"""Answers without what must differ: addresses, clocks, ids made by the server, rates, paths."""
+"""Answers without the fields that must differ: addresses, clocks, ids, rates, paths."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _BACKGROUND = re.compile(r"CID_RMQ_SYS_TRANS$")
 
 
 def normalise(side: Side, request: Request, outcome: Outcome) -> Normal:
-    """What of an outcome is compared."""
+    """The compared part of an outcome."""
     answer = outcome.answer
     if answer is None:
         return {"instead": outcome.instead}
@@ -67,7 +67,7 @@ def normalise(side: Side, request: Request, outcome: Outcome) -> Normal:
     body = _body(request, answer, text)
     for total, table in _TOTALS.items():
         if total in fields and isinstance(body, dict):
-            # How many more there are than are shown: what is shown is compared by itself.
+            # The count of elements that are not shown: shown ones are compared separately.
             fields[total] = str(int(fields[total]) - len(body.get(table, ())))
     whole: Normal = {"code": answer.code, "fields": fields, "body": body}
     if outcome.pushed:
@@ -114,7 +114,7 @@ def _body(request: Request, answer: Answer, text: _Texts) -> Any:
 
 
 def _totals_beyond_rows(stats: Any) -> dict[str, int]:
-    """What the totals say beyond the rows, which are compared by themselves: nothing."""
+    """Drop the totals: they add nothing to the rows, which are compared separately."""
     totals = {name: stats[name] for name in ("totalDiff", "totalInflightDiff")}
     lists = [topics for entry in stats["consumeStatsList"] for topics in entry.values()]
     for topic in [topic for topics in lists for topic in topics]:
@@ -154,7 +154,7 @@ def _record(message: StoredMessage, text: _Texts) -> Normal:
 
 
 class _Texts:
-    """Replace what one cluster alone can say."""
+    """Replace values that belong to one cluster alone."""
 
     def __init__(self, side: Side) -> None:
         self._known = {side.facts.broker_address: "<broker>", side.namesrv: "<namesrv>"}

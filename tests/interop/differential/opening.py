@@ -1,4 +1,4 @@
-"""What both clusters are told first: the topics, groups, messages and clients of the run."""
+"""The first requests to both clusters: the topics, groups, messages and clients of the run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tests.interop.differential.requests import BROKER, NAMESRV, Request
 from tests.interop.differential.runner import ASKER
 from tests.interop.differential.specs import (
+    HEARTBEAT_TIMEOUT_MS,
     WRONG_QUEUES,
     encode_json,
     encode_properties,
@@ -136,4 +137,5 @@ def _fake_brokers() -> Iterator[Request]:
     for name, port in (("fake-a", 1111), ("fake-b", 2222)):
         fields = {"brokerName": name, "brokerAddr": f"127.0.0.1:{port}", "brokerId": "0"}
         fields |= {"clusterName": "FakeCluster", "haServerAddr": f"127.0.0.1:{port + 1}"}
+        fields |= {"heartbeatTimeoutMillis": HEARTBEAT_TIMEOUT_MS}
         yield Request(NAMESRV, 103, fields, register_body(topics), "opening", connection=name)

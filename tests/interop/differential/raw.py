@@ -36,7 +36,7 @@ class Answer:
     remark: str | None
     fields: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
-    # Answers to earlier requests, which nobody waits for: to a one-way request there is none.
+    # Answers to earlier requests that timed out; a one-way request has none.
     stray_count: int = 0
 
 
@@ -93,7 +93,7 @@ class RawConnection:
                     self.tell(0, body=bodies[received["code"]], header=answer)
 
     def take_pushed(self) -> list[Pushed]:
-        """What the server has asked since the last time: it is there before it is answered."""
+        """The server's requests since the last call: they arrive before its answer."""
         taken, self._pushed = self._pushed, []
         return taken
 

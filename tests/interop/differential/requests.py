@@ -1,4 +1,4 @@
-"""Requests as values: what is sent, where, over which connection, and why."""
+"""Requests as values: their bytes, server, connection and purpose."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Reference:
 
     label: str
     name: str
-    # What to send in place of the field: itself, or the physical offset inside a message id. The
-    # name ``record`` stands for the first record of a pull, and its physical offset.
+    # The value to send in place of the field: itself, or the physical offset inside a message id.
+    # The name ``record`` stands for the first record of a pull, and its physical offset.
     physical: bool = False
     # Points beside the message: only with ``physical``.
     beside: int = 0
@@ -39,7 +39,7 @@ Body = bytes | Callable[["Facts"], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What differs between the two clusters and may have to be said in a request."""
+    """Values that differ between the two clusters and may stand in a request."""
 
     broker_address: str
     broker_name: str
@@ -60,7 +60,7 @@ class Request:
     one_way: bool = False
     binary: bool = False
     label: str | None = None
-    # Asked again until it succeeds: what it asks for comes by itself.
+    # Repeated until it succeeds: the server needs a moment to get there.
     awaited: bool = False
     # No answer is expected, and not much time is spent on waiting for one.
     unanswered: bool = False

@@ -1,4 +1,4 @@
-"""Send the run to a cluster, one request at a time, and keep what came back."""
+"""Send the run to a cluster, one request at a time, and keep the answers."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _UNANSWERED_S = 0.5
 _AWAITED_S = 60.0
 _DISPATCH_TIMEOUT_S = 60.0
 _GET_BROKER_RUNTIME_INFO = 28
-# What stores messages; whoever reads next waits until the queues show them.
+# Codes that store messages; the next read waits until the queues have them.
 STORING = frozenset({10, 310, 320, 36, 37, 323, 324, 325, 370})
 
-# Over this connection a client says that it lives, and then answers what it is asked.
+# Over this connection a client sends heartbeats, and answers the server's requests.
 RELAYED = "relayed"
 # The same for a client that is sent replies; it says again and again that it lives.
 ASKER = "asking-client"
@@ -52,11 +52,11 @@ RELAYED_BODIES = {221: _STATUS, 307: _RUNNING_INFO, 309: _CONSUMED, 326: b""}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An answer, or what came instead of one."""
+    """An answer, or the error instead of one."""
 
     answer: Answer | None
     instead: str = ""
-    # What the server asked clients before it answered.
+    # The server's requests to clients before its answer.
     pushed: tuple[Pushed, ...] = ()
 
 
@@ -84,7 +84,7 @@ class Side:
             connection.close()
 
     def perform(self, request: Request) -> Outcome:
-        """Send one request and return what came of it."""
+        """Send one request and return its outcome."""
         if request.target == BROKER and request.code not in STORING and self._stored:
             self._wait_for_dispatch()
         outcome = self._send(request)

@@ -1,7 +1,7 @@
 """The request codes and sends of the message kinds: retries, delays, timers, transactions, replies.
 
-What waits in them is never due while the run lasts, so that no answer depends on the time; what
-comes of messages that are due is in ``stories_kinds.py``.
+Their messages are never due while the run lasts, so that no answer depends on the time;
+``stories_kinds.py`` covers messages that become due.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def end_fields(label: str, fate: str) -> dict[str, FieldValue]:
 
 
 def _end_spec(number: int, *, bad: bool = False) -> Spec:
-    """Each half message has one fate only; what becomes of a second one is in a story."""
+    """Each half message is ended once; a story covers a second end."""
     half = f"half-{number}"
     fate = "8" if number % 2 == 0 else "12"
     kinds = (GROUP, LONG, LONG, INT, TEXT)
@@ -94,7 +94,7 @@ def _end_spec(number: int, *, bad: bool = False) -> Spec:
 
 
 def _resume_spec() -> Spec:
-    """A resumed half message goes on as a copy: nobody else may end these."""
+    """A resumed half message goes on as a copy: no other request may end these."""
     ids = (Reference("resumed-0", "msgId"), Reference("resumed-1", "msgId"))
     fields = {"topic": optional(TOPIC, "Halves"), "msgId": needed(TEXT, *ids)}
     return Spec(BROKER, 323, fields, valid_count=4)
@@ -130,7 +130,7 @@ def _timers() -> Iterator[Mapping[str, FieldValue]]:
 
 
 def _several_times() -> Iterator[Mapping[str, FieldValue]]:
-    """Which of them counts; and what is said of a message that has waited."""
+    """The property that counts among several; and the properties of a message that has waited."""
     far = {"TIMER_DELAY_SEC": str(TIMER_S_MAX + 60)}
     yield far | {"TIMER_DELAY_MS": "1", "TIMER_DELIVER_MS": "1"}
     yield {"TIMER_DELAY_SEC": "3600", "TIMER_DELAY_MS": "nonsense"}
@@ -197,7 +197,7 @@ def kinds_opening() -> Iterator[Request]:
 
 
 def half_message(label: str, **more: FieldValue) -> Request:
-    """Half of a transaction of the group ``Deciders``, which no client is in: nobody is asked."""
+    """Half of a transaction of the group ``Deciders``, which has no client: no check is sent."""
     properties = encode_properties({"TRAN_MSG": "true", "PGROUP": "Deciders", "UNIQ_KEY": label})
     named: dict[str, FieldValue] = {"a": "Deciders", "b": "Halves", "c": "TBW102", "d": "4"}
     named |= {"e": "1", "f": "4", "g": NOW, "h": "0", "i": properties}
@@ -226,7 +226,8 @@ KIND_SPECS: tuple[Spec, ...] = (
 )
 ALL_SPECS = SPECS + KIND_SPECS
 
-# As in ``specs.py``: what a wrong request does is seen by no other. Nothing else waits at level 17.
+# As in ``specs.py``: no other request sees a wrong request's effect. No other message waits at
+# level 17.
 KIND_ASIDE: Mapping[int, Mapping[str, FieldValue]] = {
     36: {"group": "WrongBacks", "delayLevel": "17"},
     324: {"topic": "Wrongs"},
@@ -235,6 +236,6 @@ KIND_ASIDE: Mapping[int, Mapping[str, FieldValue]] = {
 
 
 def kind_of_field(code: int, name: str) -> str:
-    """What kind of value a field of a request has; empty for a field that no spec names."""
+    """The kind of a request field's value; empty for a field that no spec names."""
     found = (spec for spec in ALL_SPECS if spec.code == code and name in spec.fields)
     return next((spec.fields[name].kind for spec in found), "")

@@ -1,4 +1,4 @@
-"""Whole stories at the end of the run: what one request does is seen by the next."""
+"""Whole stories at the end of the run: each request sees the effect of the one before."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _locks_of_two_clients() -> Iterator[Request]:
 
 
 def _told_one_way() -> Iterator[Request]:
-    """Whatever becomes of them, there is no answer; what they did is seen afterwards."""
+    """One-way requests have no answer; their effect is seen afterwards."""
     named = {"a": "Writers", "b": "OneWay", "c": "TBW102", "d": "4", "e": "1", "f": "0"}
     named |= {"g": "1600000000000", "h": "0"}
     place = {"consumerGroup": "OneWay", "topic": "OneWay", "queueId": "0"}
@@ -212,7 +212,7 @@ def _a_single_topic_first() -> Iterator[Request]:
 
 
 def _wrong_groups() -> Iterator[Request]:
-    """At the very end: what the original makes of a missing name is seen nowhere else."""
+    """At the very end: the original's handling of a missing name is seen nowhere else."""
     reset = {"topic": "Alpha", "timestamp": "-1", "isForce": "true", "queueId": "0"}
     for group in ("", " ", "bad group", "g" * 256, "Nobody", "é"):
         yield Request(BROKER, 222, reset | {"group": group}, what="story")
@@ -243,7 +243,7 @@ def _a_broker_leaves() -> Iterator[Request]:
 
 
 def _a_topic_is_deleted() -> Iterator[Request]:
-    """A group that pulled it and committed nothing is forgotten too."""
+    """A group that pulled the topic and committed no offset is forgotten too."""
     yield Request(BROKER, 17, topic_settings("Beta"), what="story")
     pull = _pull("Beta", 0)
     puller = dict(pull.fields or {}) | {"consumerGroup": "Puller"}

@@ -1,7 +1,7 @@
 """Whole stories of messages that wait: sent back, delayed, timed, half of a transaction, replies.
 
-They end with what one server alone takes: the places in the queues that messages wait in differ
-from there on.
+They end with requests that one server alone takes: the places in the queues that messages wait in
+differ from there on.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _send_back_refused() -> Iterator[Request]:
         yield _back("retried", "NoRetries", level)
         yield _back("retried", "NoRetries", level, offset="-1")
     yield Request(BROKER, 351, {"topic": "%RETRY%NoRetries"}, what="story")
-    # An old client says nothing of a maximum, whatever stands in its request.
+    # An old client has no maximum, whatever stands in its request.
     old = _back("retried", "Again", "0", maxReconsumeTimes="0")
     yield dataclasses.replace(old, header={"version": 120})
     yield dataclasses.replace(old, header={"version": 121})
@@ -344,7 +344,7 @@ def _taken_by_one_alone() -> Iterator[Request]:
 
 
 def _hidden_places() -> Iterator[Request]:
-    """Where messages wait nobody has got them."""
+    """Messages in the waiting topics have not been delivered."""
     yield dataclasses.replace(half_message("hidden-half"), what="story")
     for label in ("delayed", "timed-0", "hidden-half"):
         yield dataclasses.replace(_back(label, "Again", "17"), what="story hidden")
@@ -357,7 +357,7 @@ def _hidden_places() -> Iterator[Request]:
 
 
 def _the_order_of_retries() -> Iterator[Request]:
-    """What a heartbeat said of it, and who takes it back."""
+    """The order that a heartbeat sets for a retry topic, and the request that resets it."""
     full = {"Shorter": [subscription("Ordered", "*")]}
     retries = Request(BROKER, 351, {"topic": "%RETRY%Shorter"}, what="story order")
     for _ in range(2):

@@ -1,11 +1,16 @@
-"""The same requests to Apache's servers and to ours: answers differ nowhere without a reason."""
+"""The same requests to Apache's servers and to ours: answers differ nowhere without a reason.
+
+Ours are asked twice: a broker with the fast path, and one without it.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
@@ -18,13 +23,14 @@ from tests.interop.differential.requests import Facts, Request
 from tests.interop.differential.runner import Side
 from tests.interop.differential.specs_kinds import ALL_SPECS, DELAY_LEVELS
 from tests.interop.target import TARGET, Cluster, open_cluster
+from tests.interop.ways import FAST_PATH
 
 SEED = int(os.environ.get("CONTRAIL_DIFFERENTIAL_SEED", "20240229"))
 REQUEST_COUNT_MIN = 2_000
 BINARY_COUNT_MIN = 150
 BINARY_CODES_MIN = 40
 ONE_WAY_COUNT_MIN = 10
-# They ask for everything, or forget what may not be there: there is nothing to refuse.
+# These requests have no argument to refuse: they list all, or forget what may be missing.
 NEVER_REFUSED = frozenset(
     {26, 28, 35, 43, 45, 60, 61, 106, 206, 304, 305, 306, 311, 312, 313, 316, 317, 319, 328, 329}
 )
@@ -39,6 +45,7 @@ SETTINGS = {
     "diskMaxUsedSpaceRatio": "90",
     "brokerFastFailureEnable": "false",
     "mappedFileSizeTimerLog": str(4 << 20),
+    "timerFlushIntervalMs": "10000",
     "messageDelayLevel": DELAY_LEVELS,
     "recallMessageEnable": "true",
     # Nobody is asked about a transaction while the run lasts.
@@ -58,34 +65,44 @@ ONLY_OURS = pytest.mark.skipif(
     TARGET == "apache", reason="CONTRAIL_INTEROP_TARGET=apache compares Apache with itself"
 )
 
+# A busy machine needs minutes for the run.
+pytestmark = pytest.mark.timeout(900)
+
+WAYS = ("on", "off")
 Run = list[tuple[Request, Normal, Normal]]
 
 
-class Pair:
-    """The two sides, asked alike; an answer that only time makes different is asked for again."""
+class Sides:
+    """Apache's and ours, asked alike; an answer that only time makes different is asked again."""
 
-    def __init__(self, theirs: Side, ours: Side) -> None:
-        self._sides = (theirs, ours)
+    def __init__(self, theirs: Side, ours: Iterable[Side], threads: Executor) -> None:
+        self._sides = (theirs, *ours)
+        self._threads = threads
         self._settle_left_s = _SETTLE_TOTAL_S
 
-    def perform(self, request: Request) -> tuple[Normal, Normal]:
-        theirs, ours = self._ask(request)
+    def perform(self, request: Request) -> list[Normal]:
+        """The answers, Apache's first."""
+        answers = self._ask(request)
         deadline = time.monotonic() + min(_SETTLE_S, self._settle_left_s)
         began = time.monotonic()
-        while self._may_settle(request, theirs, ours) and time.monotonic() < deadline:
+        while self._may_settle(request, *answers) and time.monotonic() < deadline:
             time.sleep(0.02)
-            theirs, ours = self._ask(request)
+            answers = self._ask(request)
         self._settle_left_s -= time.monotonic() - began
-        return theirs, ours
+        return answers
 
-    def _ask(self, request: Request) -> tuple[Normal, Normal]:
-        theirs, ours = (normalise(side, request, side.perform(request)) for side in self._sides)
-        return theirs, ours
+    def _ask(self, request: Request) -> list[Normal]:
+        # Together: a request without an answer is waited for half a second on each side.
+        return list(
+            self._threads.map(
+                lambda side: normalise(side, request, side.perform(request)), self._sides
+            )
+        )
 
-    def _may_settle(self, request: Request, theirs: Normal, ours: Normal) -> bool:
+    def _may_settle(self, request: Request, theirs: Normal, *ours: Normal) -> bool:
         if request.code not in _READING | _ALSO_READING | _STILL_READING:
             return False
-        return any(one.row is None for one in differences(request, theirs, ours))
+        return any(one.row is None for each in ours for one in differences(request, theirs, each))
 
 
 @pytest.fixture(scope="module")
@@ -97,16 +114,41 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
-    folder = tmp_path_factory.mktemp("ours")
-    with open_cluster(folder, brokers=1, properties=SETTINGS) as cluster, _side(cluster) as side:
-        yield side
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Side]]:
+    """Ours, by the way that its broker takes."""
+    with ExitStack() as stack:
+        started = {}
+        for way in WAYS:
+            settings = SETTINGS if TARGET == "apache" else SETTINGS | {FAST_PATH: way}
+            folder = tmp_path_factory.mktemp(f"ours-{way}")
+            cluster = stack.enter_context(open_cluster(folder, brokers=1, properties=settings))
+            started[way] = stack.enter_context(_side(cluster))
+        yield started
 
 
 @pytest.fixture(scope="module")
-def run(theirs: Side, ours: Side) -> Run:
-    pair = Pair(theirs, ours)
-    return [(request, *pair.perform(request)) for request in generate(SEED)]
+def answered(theirs: Side, sides: dict[str, Side]) -> list[tuple[Request, list[Normal]]]:
+    with ThreadPoolExecutor(1 + len(sides)) as threads:
+        asked = Sides(theirs, sides.values(), threads)
+        return [(request, asked.perform(request)) for request in generate(SEED)]
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    """The value of `contrailFastPath` at our broker."""
+    return str(request.param)
+
+
+@pytest.fixture
+def ours(sides: dict[str, Side], way: str) -> Side:
+    return sides[way]
+
+
+@pytest.fixture
+def run(answered: list[tuple[Request, list[Normal]]], way: str) -> Run:
+    """Each request with Apache's answer and ours."""
+    place = 1 + WAYS.index(way)
+    return [(request, answers[0], answers[place]) for request, answers in answered]
 
 
 def _side(cluster: Cluster) -> Side:
@@ -148,7 +190,9 @@ def test_some_requests_are_binary_and_some_have_no_answer(run: Run) -> None:
     assert sum(request.one_way for request, *_ in run) >= ONE_WAY_COUNT_MIN
 
 
-@pytest.mark.proves("broker.send.checks", "apache.broker.differences")
+@pytest.mark.proves(
+    "broker.send.checks", "apache.broker.differences", "broker.fast.both-ways-interop"
+)
 def test_no_difference_is_unexplained(run: Run) -> None:
     unexplained = [one for one in _all_differences(run) if one.row is None]
     groups = Counter((one.request.target, one.request.code, one.path) for one in unexplained)
@@ -161,7 +205,7 @@ def test_no_difference_is_unexplained(run: Run) -> None:
 
 @ONLY_OURS
 def test_codes_of_later_work_are_refused_as_unsupported(run: Run, ours: Side) -> None:
-    """Whoever builds one of them moves it into the run."""
+    """A code that gets built is moved into the run."""
     for request in generate_later(SEED):
         answer = ours.perform(request).answer
         assert answer is not None and answer.code == REQUEST_CODE_NOT_SUPPORTED, request

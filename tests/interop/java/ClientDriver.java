@@ -458,7 +458,7 @@ public class ClientDriver {
         }
     }
 
-    // What all commands share.
+    // Shared by all commands.
 
     private void configure(ClientConfig client) {
         client.setNamesrvAddr(arguments.getString("namesrv"));

@@ -22,7 +22,7 @@ import org.apache.rocketmq.client.consumer.store.OffsetSerializeWrapper;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * What the parts of Apache RocketMQ's consumer that need no broker make of given cases.
+ * The answers to given cases by the parts of Apache RocketMQ's consumer that need no broker.
  *
  * <p>{@code ConsumerCases allocate CASES ANSWERS} shares queues. Both files are ASCII lines of
  * fields separated by tabs, in which a backslash and everything beyond printable ASCII is written

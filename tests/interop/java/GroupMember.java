@@ -60,7 +60,7 @@ public class GroupMember {
         System.setProperty("rocketmq.client.rebalance.waitInterval", "" + INTERVAL_MS);
         System.setProperty("rocketmq.client.rebalance.minInterval", "" + INTERVAL_MS / 2);
         new GroupMember(JSON.parseObject(line[1]).getString("namesrv")).serve();
-        // Whoever closes our input waits for nothing more.
+        // The parent closed our input and waits for nothing more.
         Runtime.getRuntime().halt(0);
     }
 

@@ -64,7 +64,7 @@ public class KindDriver {
         System.setOut(System.err);
         System.setProperty("rocketmq.client.rebalance.waitInterval", "" + INTERVAL_MS);
         new KindDriver(JSON.parseObject(line[1]).getString("namesrv")).serve();
-        // Whoever closes our input waits for nothing more.
+        // The parent closed our input and waits for nothing more.
         Runtime.getRuntime().halt(0);
     }
 
@@ -341,7 +341,7 @@ public class KindDriver {
         }
     }
 
-    /** What a consumer does with a message: it fails, replies or is content. */
+    /** The work of a consumer on a message: it fails, replies or is content. */
     private class Work {
         private final String name;
         private final JSONObject failTimes;

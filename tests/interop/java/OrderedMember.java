@@ -29,7 +29,7 @@ public class OrderedMember {
             return ConsumeOrderlyStatus.SUCCESS;
         });
         consumer.start();
-        // Whoever closes our input wants the end.
+        // The parent closes our input to end this process.
         while (System.in.read() >= 0) {
         }
         Runtime.getRuntime().halt(0);

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from contrail.testing import LocalCluster
 from tests.interop.apache_cluster import ApacheCluster
+from tests.interop.ways import WAY_OF_ALL, general_at_last
 
-OLD = "apache-4"
-KINDS = ["contrail", "apache-5", OLD]
+OURS, OLD = "contrail", "apache-4"
+# Without the fast path only ours is another.
+KINDS = [OURS] if WAY_OF_ALL == "off" else [OURS, "apache-5", OLD]
 SEGMENT_BYTES = 8 << 20
 
 # Seconds instead of minutes; the first retry of a message has level 3. Nobody is asked about a
@@ -31,14 +33,14 @@ _PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class RunningCluster:
-    """Where it is and what kind it is."""
+    """The cluster's address and kind."""
 
     kind: str
     namesrv: str
 
     @property
     def is_old(self) -> bool:
-        """Brokers before 5.0 have no timers, and recall nothing."""
+        """Brokers before 5.0 have neither timers nor recall."""
         return self.kind == OLD
 
 
@@ -48,10 +50,11 @@ def open_cluster(
 ) -> Iterator[RunningCluster]:
     """A cluster of that kind, stopped at the end; skips where it cannot be had."""
     properties = _PROPERTIES | settings
-    if kind == "contrail":
-        with LocalCluster(
+    if kind == OURS:
+        cluster = LocalCluster(
             brokers=brokers, in_children=True, folder=folder, properties=properties
-        ) as ours:
+        )
+        with general_at_last(cluster) as ours:
             yield RunningCluster(kind, ours.namesrv)
     else:
         with ApacheCluster(

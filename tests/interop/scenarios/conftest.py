@@ -60,7 +60,7 @@ _clusters = _Clusters()
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """Stop all clusters with the last scenario: Apache's idle brokers take half a core."""
+    """Stop all clusters with the last scenario: even idle, Apache's brokers cost something."""
     if nextitem is None or not _is_scenario(nextitem):
         _clusters.stop()
 

@@ -65,7 +65,7 @@ class JavaMembers(JavaSession):
         self.do("send", **wanted, messages=told, batch=batch, **options)
 
     def received_by(self, name: str) -> dict[str, Event]:
-        """What a member received, by key; bodies as they were sent."""
+        """A member's messages, by key; bodies as they were sent."""
         return {
             event["key"]: event | {"body": base64.b64decode(event["body"])}
             for event in self.of("received", name)

@@ -31,7 +31,7 @@ PATIENCE_S = 90.0
 SCENARIO_S_MAX = 240.0
 _CALL_TIMEOUT_MS = 15_000
 
-# Of Apache's defaults those that a scenario would wait for.
+# Settings in place of Apache's defaults that a scenario would wait for.
 HURRY: dict[str, Any] = {
     "consume_from_where": "first",
     "rebalance_interval_ms": 1_000,
@@ -110,7 +110,7 @@ class Scene:
             found: list[ReceivedMessage] = []
 
             async def is_all() -> bool:
-                # A topic that is made by sending has no route until its broker has told of it.
+                # A topic that is made by sending has no route until its broker has registered it.
                 with suppress(RouteMissing):
                     found[:] = await _browse(admin, topic or self.topic)
                 return len(found) >= count
@@ -141,7 +141,7 @@ async def _browse(admin: Admin, topic: str) -> list[ReceivedMessage]:
 
 
 class Inbox:
-    """What the handlers of one consumer, or of several, received, in that order."""
+    """The messages that the handlers of one or several consumers received, in that order."""
 
     def __init__(self) -> None:
         self.messages: list[ConsumedMessage] = []
@@ -166,7 +166,7 @@ def keys_of(messages: Iterable[ReceivedMessage]) -> list[str]:
 
 
 async def next_millisecond() -> int:
-    """A time after everything that was stored before, and not after what is stored next."""
+    """A time after all messages stored before, and not after the next ones."""
     now_ms = int(time.time() * 1000)
     await eventually_async(lambda: time.time() * 1000 > now_ms + 20, "a later millisecond")
     return int(time.time() * 1000)
@@ -183,5 +183,5 @@ def scenario(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run it in a loop of its own, for so long and no longer."""
+    """Run a coroutine in a loop of its own, with a timeout."""
     asyncio.run(asyncio.wait_for(work, SCENARIO_S_MAX))

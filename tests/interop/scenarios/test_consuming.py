@@ -12,6 +12,9 @@ from contrail.model import fastjson
 from contrail.testing import eventually_async
 from tests.interop.scenarios.scene import Inbox, Scene, keys_of, scenario
 
+# One broker of the cluster takes the fast path, the other one the general way.
+pytestmark = pytest.mark.proves("broker.fast.both-ways-interop")
+
 
 def numbered(word: str, count: int) -> list[str]:
     return [f"{word}-{number}" for number in range(count)]
@@ -41,7 +44,7 @@ async def test_members_share_the_queues_and_consume_everything_once(scene: Scene
             )
             assert sorted(inboxes[0].keys + inboxes[1].keys) == sorted(keys)
             assert inboxes[0].keys and inboxes[1].keys
-        # Whoever stays takes over, and goes on where the other one stopped.
+        # The member that stays takes over, and goes on where the other stopped.
         await scene.send(*more)
         await inboxes[1].until_has(more)
     assert sorted(inboxes[0].keys + inboxes[1].keys) == sorted(keys + more)
@@ -49,7 +52,7 @@ async def test_members_share_the_queues_and_consume_everything_once(scene: Scene
 
 @pytest.mark.proves("client.consumers.async-for")
 @scenario
-async def test_a_loop_acknowledges_what_it_goes_on_from(scene: Scene) -> None:
+async def test_asking_for_the_next_message_acknowledges_the_one_before(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)
     await scene.send(*numbered("loop", 5))
     seen: list[str] = []
@@ -101,7 +104,7 @@ async def test_messages_are_handled_in_lists(scene: Scene) -> None:
 
 @pytest.mark.proves("client.consumers.broadcasting")
 @scenario
-async def test_broadcasting_gives_everything_to_everybody(scene: Scene, tmp_path: Path) -> None:
+async def test_broadcasting_gives_all_messages_to_all_members(scene: Scene, tmp_path: Path) -> None:
     queues = await scene.make_topic()
     keys = numbered("all", 10)
     await scene.send(*keys)
@@ -148,7 +151,7 @@ async def test_a_paused_consumer_waits_until_it_is_resumed(scene: Scene) -> None
             await producer.send(scene.message("before"), queue=queues[0])
             await inbox.until_has(["before"])
             consumer.pause(queues[0])
-            # That pull still brings what comes next, and is the last.
+            # That pull still brings the next message, and is the last.
             for turn, brought in enumerate([["0-0", "0-1"], ["1-1"]]):
                 for number, queue in enumerate(queues):
                     await producer.send(scene.message(f"{turn}-{number}"), queue=queue)

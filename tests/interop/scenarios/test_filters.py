@@ -9,7 +9,7 @@ from contrail.errors import BrokerRefused
 from contrail.kernels.java_hash import java_hash
 from tests.interop.scenarios.scene import Inbox, Scene, keys_of, scenario
 
-# Each list ends with a message that everybody wants: what it did not bring was left out.
+# Each list ends with a message that every filter passes: by then missing messages are filtered.
 TAGGED = [
     ("k1", "Aa"),
     ("k2", "BB"),

@@ -19,7 +19,7 @@ from tests.interop.scenarios.clusters import RunningCluster
 from tests.interop.scenarios.java_members import JavaMembers
 from tests.interop.scenarios.scene import Inbox, Scene, scenario
 
-# Ours and the original's newest: 4.9's brokers have no part in who owns which queue.
+# Ours and the original's newest: 4.9's brokers do not change the sharing of queues.
 ours_and_newest = pytest.mark.parametrize(
     "cluster", ["contrail", "apache-5"], indirect=True, scope="module"
 )
@@ -53,7 +53,7 @@ def java(cluster: RunningCluster, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 class MixedGroup:
-    """Who is in the group, and what it has consumed together."""
+    """The members of a group, and the messages they have consumed together."""
 
     def __init__(self, scene: Scene, java: Java, strategy: str) -> None:
         self._scene = scene
@@ -129,7 +129,7 @@ class MixedGroup:
         assert await self._shares() == wanted
 
     async def check_running_info(self) -> None:
-        """What a broker hears from each member is what the member itself says."""
+        """The broker's answer about each member equals the member's own running info."""
         ids = {name: one.client_id for name, one in self._ours.items()}
         ids |= {name: client_id for name, (_, client_id) in self._theirs.items()}
         shares = await self._shares()
@@ -208,7 +208,7 @@ def batch_messages(scene: Scene) -> list[Message]:
 @ours_and_newest
 @pytest.mark.parametrize("client", JAVA)
 @scenario
-async def test_java_reads_what_we_send(scene: Scene, java: Java, client: str) -> None:
+async def test_java_reads_our_sends(scene: Scene, java: Java, client: str) -> None:
     await scene.make_topic()
     member = java[client]
     await asyncio.to_thread(member.join, scene.topic, scene.group, scene.topic)
@@ -244,7 +244,7 @@ def check_event(event: Event, message: Message) -> None:
 @ours_and_newest
 @pytest.mark.parametrize("client", JAVA)
 @scenario
-async def test_we_read_what_java_sends(scene: Scene, java: Java, client: str) -> None:
+async def test_our_consumer_reads_javas_sends(scene: Scene, java: Java, client: str) -> None:
     await scene.make_topic()
     kinds = list(Compression) if client == "java5" else [Compression.ZLIB]
     long_ones = {kind: scene.message(f"compressed-{kind.name}", body=LONG_BODY) for kind in kinds}

@@ -1,4 +1,4 @@
-"""What an operator needs: finding messages, lag, moving a group, and traces."""
+"""An operator's tasks: finding messages, lag, moving a group, and traces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_messages_are_found_by_key_by_id_and_by_time(scene: Scene) -> None
 
 
 @scenario
-async def test_lag_is_what_a_group_has_not_consumed(scene: Scene) -> None:
+async def test_lag_counts_messages_that_a_group_has_not_consumed(scene: Scene) -> None:
     queues = await scene.make_topic(queues=2, brokers=1)
     async with scene.producer() as producer:
         for number in range(5):
@@ -105,7 +105,7 @@ async def test_a_group_is_moved_while_it_consumes_and_while_it_does_not(scene: S
             inbox.messages.clear()
             placed = await admin.reset_to_time(scene.group, scene.topic, since_ms)
             assert sorted(placed) == queues
-            # Some brokers tell members when they answer a pull, which may wait for a message.
+            # Some brokers notify members when they answer a pull, which may wait for a message.
             async with scene.producer() as producer:
                 for key, queue in zip(nudges, queues, strict=True):
                     await producer.send(scene.message(key), queue=queue)

@@ -9,6 +9,9 @@ from contrail.errors import OffsetIllegal
 from contrail.testing import eventually_async
 from tests.interop.scenarios.scene import Scene, keys_of, next_millisecond, scenario
 
+# One broker of the cluster takes the fast path, the other one the general way.
+pytestmark = pytest.mark.proves("broker.fast.both-ways-interop")
+
 
 async def fill(scene: Scene, queues: list[MessageQueue], word: str, count: int) -> None:
     ends: dict[MessageQueue, int] = {}
@@ -39,7 +42,7 @@ async def polled(consumer: PullConsumer, count: int) -> list[str]:
 
 
 async def polled_once(consumer: PullConsumer, count_max: int) -> list[str]:
-    """What one poll gives, once it gives anything."""
+    """The messages of the first poll that returns any."""
     while not (found := await consumer.poll(count_max=count_max)):
         pass
     return keys_of(found)
@@ -87,14 +90,14 @@ async def test_committed_progress_is_where_the_group_goes_on(scene: Scene) -> No
         assert await polled_once(consumer, 1) == ["m-0-2"]
     async with scene.pull_consumer(auto_commit=False) as consumer:
         await consumer.assign([queue])
-        # What was not committed comes again.
+        # Uncommitted messages come again.
         assert await polled_once(consumer, 1) == ["m-0-2"]
         await consumer.commit_async({queue: 5})
     async with scene.pull_consumer() as consumer:
         await consumer.assign([queue])
         assert await polled_once(consumer, 1) == ["m-0-5"]
     async with scene.admin() as admin:
-        # With auto-commit, closing writes what was handed out.
+        # With auto-commit, closing commits the messages handed out.
         assert await admin.committed(scene.group, queue) == 6
 
 

@@ -67,7 +67,7 @@ async def test_a_message_that_fails_comes_again_and_others_do_not(scene: Scene) 
 
 @pytest.mark.proves("client.consumers.retry", "client.shown.scenarios")
 @scenario
-async def test_what_fails_too_often_becomes_a_dead_letter(scene: Scene) -> None:
+async def test_a_message_that_fails_too_often_becomes_a_dead_letter(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)
     await scene.send("bad", "given-up", "fine")
     inbox = Inbox()

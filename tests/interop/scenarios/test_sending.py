@@ -1,4 +1,4 @@
-"""All kinds of send: what is stored is what was sent, and where the sender was told."""
+"""All kinds of send: messages are stored as sent, at the places of their receipts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from contrail.client.compression import COMPRESSED_FLAG
 from contrail.errors import MessageInvalid
 from tests.interop.scenarios.scene import Scene, keys_of, scenario
 
+# One broker of the cluster takes the fast path, the other one the general way.
+pytestmark = pytest.mark.proves("broker.fast.both-ways-interop")
+
 COMPRESSION_BITS = 0x700
-# Names and values hold anything but what separates them, which is 1 in names and 2 in both.
+# Names and values hold anything but the separators, which is 1 in names and 2 in both.
 ODD_PROPERTIES = {
     "城市": "上海",
     "mixed 名": "größe = 12 €, 😀",

@@ -18,7 +18,7 @@ COMMIT, ROLLBACK, UNKNOWN = (
 
 
 class Ledger:
-    """Ends local transactions as it is told to, and answers each later question once."""
+    """Ends local transactions by its script, and answers each later check once."""
 
     def __init__(self) -> None:
         self.executed: list[str] = []
@@ -37,7 +37,7 @@ class Ledger:
 
 @pytest.mark.proves("client.producer.transactions")
 @scenario
-async def test_a_listener_decides_and_is_asked_about_what_it_left_open(scene: Scene) -> None:
+async def test_a_listener_decides_and_is_checked_for_transactions_left_open(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)
     ledger, inbox = Ledger(), Inbox()
     async with scene.consuming(inbox.take):
@@ -54,7 +54,7 @@ async def test_a_listener_decides_and_is_asked_about_what_it_left_open(scene: Sc
             await eventually_async(
                 lambda: {"open", "open-dropped"} <= set(ledger.checked), "both questions"
             )
-            # Whatever was dropped would have come before this one.
+            # A dropped message would have come before this one.
             await producer.send_in_transaction(scene.message("last"), COMMIT)
             await inbox.until_has(["last"])
     assert ledger.executed == [*fates, "last"]

@@ -23,13 +23,13 @@ DELETION_S_MAX = 150.0
 
 
 @pytest.mark.proves("client.consumers.consume-from")
-def test_a_new_group_starts_where_it_is_told_to(scene: Scene, tmp_path: Path) -> None:
+def test_a_new_group_starts_at_consume_from_where(scene: Scene, tmp_path: Path) -> None:
     with trimming(scene, tmp_path) as trimmed:
         run(check_starts(trimmed, is_trimmed=True))
 
 
 @pytest.mark.proves("client.start.consume-from-where")
-def test_a_new_group_starts_where_it_is_told_to_while_the_first_message_is_there(
+def test_a_new_group_starts_at_consume_from_where_while_the_first_message_is_there(
     scene: Scene,
 ) -> None:
     """Brokers say to clients that ask as Java's do that such a group starts at 0 in any case."""

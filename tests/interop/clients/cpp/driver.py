@@ -69,7 +69,7 @@ class Tally:
 
 
 def end_of_input() -> threading.Event:
-    """Set once whoever started this process has closed its input."""
+    """Set once the parent process has closed this one's input."""
     ended = threading.Event()
 
     def wait() -> None:
@@ -109,7 +109,7 @@ def send(arguments: Arguments) -> None:
     modes = {"batch": send_batch, "async": send_async}
     count = modes.get(arguments["mode"], send_in_turn)(producer, arguments)
     if arguments["mode"] == "oneway":
-        # Nobody answers: whoever has seen the messages closes our input.
+        # One-way sends have no answer: the test closes our input once it has seen the messages.
         end_of_input().wait()
     producer.shutdown()
     say({"event": "done", "count": count})
@@ -144,11 +144,11 @@ def send_one(producer: Producer, arguments: Arguments, number: int, ended: threa
 
 
 def may_try_again(arguments: Arguments, problem: Exception) -> bool:
-    """Whether this driver tries what the client does not try, or should not.
+    """Whether this driver retries instead of the client.
 
     The client forgets a route when it cannot refresh it within three seconds, as on a busy
-    machine. Nothing has been sent then, so trying again sends nothing twice. And a message for a
-    selected queue it would send to another broker's when the first attempt fails.
+    machine. No message has been sent then, so a retry sends none twice. And the client would send a
+    message for a selected queue to another broker's queue when the first attempt fails.
     """
     return "No route info" in repr(problem) or arguments.get("queue_selector") is not None
 
@@ -237,7 +237,7 @@ def push(arguments: Arguments) -> None:
     consumer = PushConsumer(arguments["group"], bool(arguments.get("orderly")), model)
     consumer.set_namesrv_addr(arguments["namesrv"])
     consumer.set_instance_name(arguments.get("instance") or f"{os.getpid()}-{time.time_ns()}")
-    # Of a larger batch the library sends back all, also what the callback never saw.
+    # Of a larger batch the library sends back all, also messages the callback never saw.
     consumer.set_message_batch_max_size(1)
     if arguments.get("from") == "first":
         start_at_first(consumer)
@@ -252,8 +252,8 @@ def push(arguments: Arguments) -> None:
 def subscribe(consumer: PushConsumer, arguments: Arguments, tally: Tally) -> None:
     """Subscribe with a callback of our own.
 
-    The one of the Python package raises what its user raised, out of a C function: that one then
-    returns 0, which is success.
+    The Python package's callback raises its user's exception out of a C function, which then
+    returns 0: success.
     """
     topic, expression = arguments["topic"], arguments.get("expression", "*")
     ffi_check(dll.Subscribe(consumer._handle, topic.encode(), expression.encode()))

@@ -39,7 +39,7 @@ function clientOptions(given) {
   };
 }
 
-// Set once whoever started this process has closed its input.
+// Set once the parent process has closed our input.
 let inputEnded = false;
 process.stdin.on('end', () => { inputEnded = true; }).resume();
 

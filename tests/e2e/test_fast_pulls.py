@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from contrail.broker.fast import template_pulls
-from contrail.broker.fast.known_pulls import Outcome
-from contrail.broker.fast.template_pulls import TemplatePulls
+from contrail.broker.fast import pull_templates
+from contrail.broker.fast.pull_templates import PeerTemplates
+from contrail.broker.fast.pulls import Outcome
 from contrail.broker.services.cold_reads import ColdReads, FarAnswer
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -57,27 +57,29 @@ def pull(cluster: LocalCluster, queue_offset: int, **changes: str) -> ReceivedRe
     )
 
 
-def quick_and_slow(
+def go_without_templates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PeerTemplates, "take", lambda templates, data: 0)
+
+
+def fast_and_general(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, queue_offset: int, **changes: str
 ) -> list[ReceivedResponse]:
     app = cluster.brokers[0].app
     assert app is not None
     pull(cluster, queue_offset, **changes)
     pull(cluster, queue_offset, **changes)
-    at_once = pull(cluster, queue_offset, **changes)
-    monkeypatch.setattr(app.fast.pulls.known, "is_closed", True)
-    quick = pull(cluster, queue_offset, **changes)
-    assert at_once._replace(opaque=0) == quick._replace(opaque=0)
+    direct = pull(cluster, queue_offset, **changes)
+    go_without_templates(monkeypatch)
+    fast = pull(cluster, queue_offset, **changes)
+    assert direct._replace(opaque=0) == fast._replace(opaque=0)
     with monkeypatch.context() as patched:
         stand_in_line(patched)
         turn = pull(cluster, queue_offset, **changes)
-    assert turn._replace(opaque=0) == quick._replace(opaque=0)
+    assert turn._replace(opaque=0) == fast._replace(opaque=0)
     with monkeypatch.context() as patched:
-        patched.setattr(
-            app.fast.pulls.known, "answer_run", lambda frames, at, peer: (at, Outcome.GENERAL)
-        )
-        slow = pull(cluster, queue_offset, **changes)
-    return [answer._replace(opaque=0) for answer in (quick, slow)]
+        patched.setattr(app.fast.pulls, "_give_run", lambda peer, frames, at: (at, Outcome.GENERAL))
+        general = pull(cluster, queue_offset, **changes)
+    return [answer._replace(opaque=0) for answer in (fast, general)]
 
 
 @FAST_ONLY
@@ -89,8 +91,8 @@ def test_both_ways_give_the_same_answer(
     send(cluster, 5)
     send(cluster, 2, queue_id=1)
     send(cluster, 5, body=b"y" * 1000)
-    quick, slow = quick_and_slow(cluster, monkeypatch, queue_offset, maxMsgNums=count)
-    assert quick == slow
+    fast, general = fast_and_general(cluster, monkeypatch, queue_offset, maxMsgNums=count)
+    assert fast == general
 
 
 @FAST_ONLY
@@ -101,55 +103,55 @@ def test_the_shortcut_is_really_taken(
     app = cluster.brokers[0].app
     assert app is not None
     taken: list[tuple[int, Outcome]] = []
-    monkeypatch.setattr(app.fast.pulls.known, "is_closed", True)
-    quickly = app.fast.pulls.known.answer_run
+    go_without_templates(monkeypatch)
+    fast_way = app.fast.pulls._give_run
     monkeypatch.setattr(
-        app.fast.pulls.known,
-        "answer_run",
-        lambda *given: taken.append(quickly(*given)) or taken[-1],
+        app.fast.pulls,
+        "_give_run",
+        lambda *given: taken.append(fast_way(*given)) or taken[-1],
     )
     for _ in range(4):
         assert pull(cluster, 0).code == ResponseCode.SUCCESS
-    # An answer may be here before who watches has noted it: the third surely is.
+    # An answer may arrive before the watcher has noted its pull; the third pull is noted by now.
     assert (1, Outcome.ANSWERED) in taken
 
 
-def watch_at_once(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Of each read that is answered at once: its bytes, and how many of them were answered."""
+def watch_templates(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Of each read that templates take: its bytes, and how many of them were answered."""
     taken: list[tuple[int, int]] = []
-    take = TemplatePulls.take
+    take = PeerTemplates.take
 
-    def watched(self: TemplatePulls, data: bytes) -> int:
+    def watched(self: PeerTemplates, data: bytes) -> int:
         end = take(self, data)
         if end:
             taken.append((len(data), end))
         return end
 
-    monkeypatch.setattr(TemplatePulls, "take", watched)
+    monkeypatch.setattr(PeerTemplates, "take", watched)
     # On a busy machine a tick may take so long that pulls have to be looked at.
-    monkeypatch.setattr(template_pulls, "_SHORT_TICK_S", 60.0)
+    monkeypatch.setattr(pull_templates, "_SHORT_TICK_S", 60.0)
     return taken
 
 
 @FAST_ONLY
-def test_a_pull_that_found_nothing_leaves_one_who_is_known(cluster: LocalCluster) -> None:
-    """Who reads what is noted by looking through all that are known, now and then."""
+def test_a_pull_that_found_nothing_leaves_a_known_form(cluster: LocalCluster) -> None:
+    """The groups' reads are noted now and then, by a walk over all known forms."""
     send(cluster, 3)
     app = cluster.brokers[0].app
     assert app is not None
     for queue_offset in (0, 1, 3, 0, 1):
         pull(cluster, queue_offset)
-    quick = app.fast.pulls.known
-    [known] = quick.known_pulls.values()
-    assert [list(pattern.knowns.values()) for pattern in quick._patterns.values()] == [[known]]
+    [form] = app.fast.pulls.forms.by_key.values()
+    templates = app.fast.pulls.templates._by_text.values()
+    assert [list(template.forms.values()) for template in templates] == [[form]]
 
 
 @pytest.mark.proves("broker.fast.end-end-tests", "apache.peers.without-a-tick")
 @pytest.mark.parametrize("is_far", [False, True])
-def test_who_reads_on_is_answered_before_anybody_decodes(
+def test_a_consumer_that_reads_on_is_answered_before_the_decoder(
     cluster: LocalCluster, fast_path: str, monkeypatch: pytest.MonkeyPatch, is_far: bool
 ) -> None:
-    taken = watch_at_once(monkeypatch)
+    taken = watch_templates(monkeypatch)
     send(cluster, 9)
     send(cluster, 5, queue_id=1)
     if is_far:
@@ -173,13 +175,13 @@ def test_who_reads_on_is_answered_before_anybody_decodes(
     assert app.stats.item("GROUP_GET_NUMS", f"{TOPIC}@readers").value == 6 * 4 + 6 + 2 * 4 + 6
 
 
-def test_what_cannot_be_answered_at_once_costs_those_before_it_nothing(
+def test_a_pull_that_is_not_fast_leaves_the_fast_pulls_before_it_answered(
     cluster: LocalCluster, fast_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one write: usual pulls, one that cannot be read, one at the end, another request."""
-    taken = watch_at_once(monkeypatch)
+    """Of one write: fast pulls, one that cannot be read, one at the end, another request."""
+    taken = watch_templates(monkeypatch)
     send(cluster, 10)
-    usual = pull_fields(TOPIC, 0, consumerGroup="readers", maxMsgNums="2")
+    fields = pull_fields(TOPIC, 0, consumerGroup="readers", maxMsgNums="2")
     read = QueueRuns.read
 
     def failing(self: QueueRuns, queue_offset: int, *given: Any) -> Any:
@@ -189,13 +191,13 @@ def test_what_cannot_be_answered_at_once_costs_those_before_it_nothing(
 
     with RawClient(cluster.brokers[0].port) as client:
         for opaque in range(4):
-            frame = encode_request(Request(RequestCode.PULL_MESSAGE, opaque, usual))
+            frame = encode_request(Request(RequestCode.PULL_MESSAGE, opaque, fields))
             client.send(frame)
             assert client.next_frame().code == ResponseCode.SUCCESS
         assert taken or fast_path == "off", "it is known by now"
         monkeypatch.setattr(QueueRuns, "read", failing)
         requests = [
-            Request(RequestCode.PULL_MESSAGE, 10 + at, usual | {"queueOffset": str(at)})
+            Request(RequestCode.PULL_MESSAGE, 10 + at, fields | {"queueOffset": str(at)})
             for at in (0, 2, 10**6, 4)
         ]
         ends = {"topic": TOPIC, "queueId": "0"}
@@ -210,17 +212,17 @@ def test_what_cannot_be_answered_at_once_costs_those_before_it_nothing(
         assert answers[4].fields["offset"] == "10"
         places = (0, 5)
         requests = [
-            Request(RequestCode.PULL_MESSAGE, 20 + at, usual | {"queueOffset": str(at)})
+            Request(RequestCode.PULL_MESSAGE, 20 + at, fields | {"queueOffset": str(at)})
             for at in places
         ]
         client.send(b"".join(map(encode_request, requests)))
         assert client.next_frame().opaque == 20, "the one before the damage has its answer"
 
 
-def test_a_pending_reset_is_told_before_anything_is_answered_at_once(
+def test_a_pending_reset_is_told_before_a_pull_is_answered_fast(
     cluster: LocalCluster, fast_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = watch_at_once(monkeypatch)
+    taken = watch_templates(monkeypatch)
     send(cluster, 5)
     for _ in range(5):
         pull(cluster, 3)
@@ -234,10 +236,10 @@ def test_a_pending_reset_is_told_before_anything_is_answered_at_once(
     assert pull(cluster, 3).code == ResponseCode.SUCCESS
 
 
-def test_messages_just_stored_are_found_by_who_reads_on(
+def test_messages_just_stored_are_found_by_a_consumer_that_reads_on(
     cluster: LocalCluster, fast_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = watch_at_once(monkeypatch)
+    taken = watch_templates(monkeypatch)
     send(cluster, 2)
     for _ in range(4):
         pull(cluster, 0)
@@ -249,7 +251,7 @@ def test_messages_just_stored_are_found_by_who_reads_on(
         assert answer.fields["maxOffset"] == str(count)
 
 
-# What was there before a broker started counts as far back: it may be on the disk only.
+# Messages from before the broker's start count as far back: they may be on the disk only.
 
 
 def start_again(cluster: LocalCluster) -> None:
@@ -259,7 +261,7 @@ def start_again(cluster: LocalCluster) -> None:
 
 def stand_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if others were waiting already."""
-    monkeypatch.setattr(ColdReads, "has_turn_at_once", False)
+    monkeypatch.setattr(ColdReads, "may_skip_line", False)
 
 
 @FAST_ONLY
@@ -272,24 +274,26 @@ def test_both_ways_give_the_same_answer_from_further_back(
     send(cluster, 2, queue_id=1)
     send(cluster, 5, body=b"y" * 1000)
     start_again(cluster)
-    quick, slow = quick_and_slow(cluster, monkeypatch, queue_offset, maxMsgNums=count)
-    assert quick == slow
+    fast, general = fast_and_general(cluster, monkeypatch, queue_offset, maxMsgNums=count)
+    assert fast == general
 
 
-def test_eight_from_further_back_are_answered_at_once_and_the_others_in_turn(
+def test_eight_pulls_of_old_messages_skip_the_line_and_the_others_take_turns(
     cluster: LocalCluster, fast_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = watch_at_once(monkeypatch)
+    taken = watch_templates(monkeypatch)
     send(cluster, 20)
     start_again(cluster)
-    usual = pull_fields(TOPIC, 0, consumerGroup="readers", maxMsgNums="2")
+    fields = pull_fields(TOPIC, 0, consumerGroup="readers", maxMsgNums="2")
     with RawClient(cluster.brokers[0].port) as client:
         for opaque in range(4):
-            client.send(encode_request(Request(RequestCode.PULL_MESSAGE, opaque, usual)))
+            client.send(encode_request(Request(RequestCode.PULL_MESSAGE, opaque, fields)))
             assert client.next_frame().code == ResponseCode.SUCCESS
         assert taken or fast_path == "off", "it is known by now"
         frames = [
-            encode_request(Request(RequestCode.PULL_MESSAGE, 20 + at, usual | {"queueOffset": "7"}))
+            encode_request(
+                Request(RequestCode.PULL_MESSAGE, 20 + at, fields | {"queueOffset": "7"})
+            )
             for at in range(12)
         ]
         client.send(b"".join(frames))
@@ -301,7 +305,7 @@ def test_eight_from_further_back_are_answered_at_once_and_the_others_in_turn(
 
 
 @FAST_ONLY
-@pytest.mark.parametrize("way", ["answer_run", "answer_far"])
+@pytest.mark.parametrize("way", ["_give_run", "_answer_far"])
 def test_the_shortcuts_for_what_lies_further_back_are_really_taken(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -310,18 +314,18 @@ def test_the_shortcuts_for_what_lies_further_back_are_really_taken(
     app = cluster.brokers[0].app
     assert app is not None
     taken: list[object] = []
-    quickly = getattr(app.fast.pulls.known, way)
+    fast_way = getattr(app.fast.pulls, way)
     monkeypatch.setattr(
-        app.fast.pulls.known,
+        app.fast.pulls,
         way,
-        lambda *given: taken.append(quickly(*given)) or taken[-1],
+        lambda *given: taken.append(fast_way(*given)) or taken[-1],
     )
-    monkeypatch.setattr(app.fast.pulls.known, "is_closed", True)
-    if way == "answer_far":
+    go_without_templates(monkeypatch)
+    if way == "_answer_far":
         stand_in_line(monkeypatch)
     for _ in range(4):
         assert pull(cluster, 0, sysFlag="5", commitOffset="2").code == ResponseCode.SUCCESS
-    # An answer may be here before who watches has noted it: the third surely is.
+    # An answer may arrive before the watcher has noted its pull; the third pull is noted by now.
     assert (1, Outcome.ANSWERED) in taken or isinstance(taken[-1], FarAnswer)
     assert app.tables.consumer_offsets.query("readers", TOPIC, 0) == 2
 
@@ -337,10 +341,10 @@ def test_a_pull_from_further_back_commits_when_it_arrives(
     for _ in range(3):
         pull(cluster, 0, sysFlag="5", commitOffset="2")
     if in_line:
-        monkeypatch.setattr(app.fast.pulls.known, "is_closed", True)
+        go_without_templates(monkeypatch)
         stand_in_line(monkeypatch)
     if not in_memory:
-        monkeypatch.setattr(app.fast.pulls.known, "answer_far", lambda pull, peer: None)
+        monkeypatch.setattr(app.fast.pulls, "_answer_far", lambda pull, peer: None)
     with RawClient(cluster.brokers[0].port) as client:
         fields = pull_fields(TOPIC, 0, sysFlag="5", commitOffset="5", consumerGroup="readers")
         newer = {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0", "commitOffset": "50"}
@@ -353,7 +357,7 @@ def test_a_pull_from_further_back_commits_when_it_arrives(
     assert app.tables.consumer_offsets.query("readers", TOPIC, 0) == 50
 
 
-def test_one_who_reads_long_stretches_gets_as_many_as_fit_the_bytes(
+def test_a_consumer_of_long_stretches_gets_as_many_as_fit_the_bytes(
     cluster: LocalCluster,
 ) -> None:
     send(cluster, 100)
@@ -445,8 +449,8 @@ def test_a_long_subscription_is_not_remembered(cluster: LocalCluster) -> None:
 
 def test_pulls_and_others_of_one_write_are_all_answered(cluster: LocalCluster) -> None:
     send(cluster, 10)
-    usual = {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0", "maxMsgNums": "4"}
-    usual |= {"sysFlag": "5", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0"}
+    fields = {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0", "maxMsgNums": "4"}
+    fields |= {"sysFlag": "5", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0"}
     for _ in range(2):
         pull(cluster, 0, sysFlag="5")
     ends = {"topic": TOPIC, "queueId": "0"}
@@ -457,7 +461,7 @@ def test_pulls_and_others_of_one_write_are_all_answered(cluster: LocalCluster) -
                 request = Request(RequestCode.GET_MAX_OFFSET, opaque, ends, b"")
             else:
                 place = {"queueOffset": str(queue_offset), "commitOffset": str(queue_offset)}
-                request = Request(RequestCode.PULL_MESSAGE, opaque, usual | place, b"")
+                request = Request(RequestCode.PULL_MESSAGE, opaque, fields | place, b"")
             frames.append(encode_request(request))
         client.send(b"".join(frames))
         answers = {answer.opaque: answer for answer in (client.next_frame() for _ in frames)}

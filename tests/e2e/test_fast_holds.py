@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contrail.broker.fast.known_pulls import KnownPulls
+from contrail.broker.fast import pull_templates
 from contrail.broker.fast.pulls import FastPulls
 from contrail.broker.services import deriving
 from contrail.broker.services.deriving import Deriving
@@ -73,14 +73,20 @@ def reader(request: pytest.FixtureRequest, fast_path: str) -> Iterator[Reader]:
             yield Reader(asker, client)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Templates rest after a long tick, which a busy machine gives them."""
+    monkeypatch.setattr(pull_templates, "_SHORT_TICK_S", 1e9)
+
+
 @pytest.fixture
-def usual(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each pull that could not be answered at once: whether it was held with little ado."""
+def held_fast(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each pull that found nothing: whether it was held the fast way."""
     taken: list[bool] = []
     hold = FastPulls.hold
 
-    def watched(handler: FastPulls, item: Any, peer: Any) -> bool:
-        taken.append(hold(handler, item, peer))
+    def watched(handler: FastPulls, item: Any, peer: Any, form: Any) -> bool:
+        taken.append(hold(handler, item, peer, form))
         return taken[-1]
 
     monkeypatch.setattr(FastPulls, "hold", watched)
@@ -89,7 +95,7 @@ def usual(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.fixture
 def decoded(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Held pulls that took the long way to their answer."""
+    """Held pulls that were answered the general way."""
     taken: list[int] = []
     finish = reader.app.pulls.held._final_answer
 
@@ -107,7 +113,7 @@ def bodies(answer: ReceivedResponse) -> list[bytes]:
 
 @pytest.mark.proves("broker.fast.end-end-tests")
 def test_a_tail_is_followed_without_decoding(
-    reader: Reader, fast_path: str, usual: list[bool], decoded: list[int]
+    reader: Reader, fast_path: str, held_fast: list[bool], decoded: list[int]
 ) -> None:
     for number in range(2, 6):
         reader.hold(number)
@@ -116,7 +122,7 @@ def test_a_tail_is_followed_without_decoding(
         assert (answer.code, bodies(answer)) == (ResponseCode.SUCCESS, [b"%d" % number])
         assert answer.fields["nextBeginOffset"] == str(number + 1)
     if fast_path == "on":
-        assert usual == [True] * 4
+        assert held_fast == [True] * 4
         assert decoded == []
     app = reader.app
     app.stats.sample(10**15)
@@ -127,29 +133,29 @@ def test_a_tail_is_followed_without_decoding(
 @FAST_ONLY
 def test_both_ways_give_the_same_answer(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    for is_usual in (True, False):
-        if not is_usual:
-            monkeypatch.setattr(FastPulls, "hold", lambda handler, item, peer: False)
+    for is_fast in (True, False):
+        if not is_fast:
+            monkeypatch.setattr(FastPulls, "hold", lambda *given: False)
         number = 2 + len(found)
         reader.hold(number)
         reader.asker.stored(TOPIC, b"same")
         found.append(reader.answer())
-    quick, slow = found
-    assert (quick.code, quick.remark, bodies(quick)) == (slow.code, slow.remark, bodies(slow))
+    fast, general = found
+    assert (fast.code, fast.remark, bodies(fast)) == (general.code, general.remark, bodies(general))
     ends = ("nextBeginOffset", "maxOffset")
-    assert {name: int(quick.fields[name]) + 1 for name in ends} == {
-        name: int(slow.fields[name]) for name in ends
+    assert {name: int(fast.fields[name]) + 1 for name in ends} == {
+        name: int(general.fields[name]) for name in ends
     }
-    assert {**quick.fields, **dict.fromkeys(ends, "")} == {
-        **slow.fields,
+    assert {**fast.fields, **dict.fromkeys(ends, "")} == {
+        **general.fields,
         **dict.fromkeys(ends, ""),
     }
 
 
 def test_the_offset_it_carries_is_committed_once(
-    reader: Reader, fast_path: str, usual: list[bool]
+    reader: Reader, fast_path: str, held_fast: list[bool]
 ) -> None:
-    """What the group commits while the pull is held stands."""
+    """A commit of the group while the pull is held stands."""
     offsets = reader.app.tables.consumer_offsets
     for number in (2, 3):
         reader.hold(number, sysFlag="7", commitOffset=str(number))
@@ -159,11 +165,11 @@ def test_the_offset_it_carries_is_committed_once(
         assert reader.answer().code == ResponseCode.SUCCESS
         assert offsets.query(GROUP, TOPIC, 0) == 100
     # The first one with a commit is not known yet.
-    assert usual == ([False, True] if fast_path == "on" else [])
+    assert held_fast == ([False, True] if fast_path == "on" else [])
 
 
 def test_one_that_is_overdue_is_told_that_there_is_nothing(
-    reader: Reader, fast_path: str, usual: list[bool], decoded: list[int]
+    reader: Reader, fast_path: str, held_fast: list[bool], decoded: list[int]
 ) -> None:
     reader.hold(2)
     app = reader.app
@@ -175,7 +181,7 @@ def test_one_that_is_overdue_is_told_that_there_is_nothing(
     reader.asker.run(expire())
     answer = reader.answer()
     assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "2")
-    assert usual == ([True] if fast_path == "on" else [])
+    assert held_fast == ([True] if fast_path == "on" else [])
     assert decoded == [reader.opaque]
 
 
@@ -196,16 +202,16 @@ def test_each_pull_is_held_for_its_own_time(reader: Reader) -> None:
 
 @pytest.mark.proves("apache.peers.held-pulls")
 def test_several_of_one_read_are_answered_or_held(
-    reader: Reader, fast_path: str, usual: list[bool], monkeypatch: pytest.MonkeyPatch
+    reader: Reader, fast_path: str, held_fast: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[int] = []
-    answer_run = KnownPulls.answer_run
+    give_run = FastPulls._give_run
 
-    def watched(quick: KnownPulls, frames: Any, at: int, peer: Any) -> Any:
+    def watched(pulls: FastPulls, peer: Any, frames: Any, at: int) -> Any:
         runs.append(at)
-        return answer_run(quick, frames, at, peer)
+        return give_run(pulls, peer, frames, at)
 
-    monkeypatch.setattr(KnownPulls, "answer_run", watched)
+    monkeypatch.setattr(FastPulls, "_give_run", watched)
     # On a busy machine the turn's time may be over before the first of them is answered.
     monkeypatch.setattr(Turns, "is_over", False)
     asked, together = {}, b""
@@ -225,7 +231,7 @@ def test_several_of_one_read_are_answered_or_held(
         (2, [b"2"]),
         (2, [b"2"]),
     ]
-    assert usual == ([True, True] if fast_path == "on" else [])
+    assert held_fast == ([True, True] if fast_path == "on" else [])
     assert runs == []
 
 
@@ -233,7 +239,8 @@ def test_several_of_one_read_are_answered_or_held(
 def hurried(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether queues were behind, for each time that somebody was said to wait for them.
 
-    What is stored while nobody does is put off for long. Periodic jobs, which derive too, rest.
+    Messages stored while no pull waits are derived much later. Periodic jobs, which derive too,
+    rest.
     """
     monkeypatch.setattr(reader.app, "run_due", lambda now_ms: None)
     monkeypatch.setattr(deriving, "_LATER_S", 600)
@@ -249,10 +256,10 @@ def hurried(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.proves("apache.peers.held-pulls")
-def test_what_nobody_waited_for_when_it_was_stored_wakes_who_does_now(
+def test_a_message_stored_before_any_pull_waited_wakes_the_next_one(
     reader: Reader,
     fast_path: str,
-    usual: list[bool],
+    held_fast: list[bool],
     hurried: list[bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -263,12 +270,12 @@ def test_what_nobody_waited_for_when_it_was_stored_wakes_who_does_now(
         reader.pull(2)
         assert bodies(reader.answer()) == [b"2"]
     if fast_path == "on":
-        assert usual == [True]
+        assert held_fast == [True]
         assert hurried[:1] == [True]
 
 
 @pytest.mark.proves("apache.peers.held-pulls")
-def test_a_message_that_is_written_but_not_durable_wakes_who_came_meanwhile(
+def test_a_message_that_is_written_but_not_durable_wakes_a_pull_that_came_meanwhile(
     reader: Reader, fast_path: str, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_sync = threading.Event()
@@ -281,7 +288,7 @@ def test_a_message_that_is_written_but_not_durable_wakes_who_came_meanwhile(
     store = reader.app.store
     with RawClient(reader.asker.broker.port) as producer:
         for _ in range(3):
-            # Sends like these are known then, and looked at for who waits.
+            # Sends like these are rows then, and their queues are checked for held pulls.
             producer.call(RequestCode.SEND_MESSAGE_V2, SENT, b"2")
         reader.pull(4)
         assert bodies(reader.answer()) == [b"2"]
@@ -291,9 +298,9 @@ def test_a_message_that_is_written_but_not_durable_wakes_who_came_meanwhile(
         written = store.physical_end
         producer.send(encode_request(Request(RequestCode.SEND_MESSAGE_V2, 9, SENT, b"5")))
         eventually(lambda: store.physical_end > written, "the message is written")
-        is_hidden = store.readable_end == written
+        is_hidden = store.visible_end == written
         if is_hidden:
-            # The general way does not look for who waits: it takes every message as awaited.
+            # The general way does not check for held pulls: it takes every message as awaited.
             assert store.is_awaited == (fast_path == "off")
             reader.hold(5)
         else:
@@ -306,34 +313,34 @@ def test_a_message_that_is_written_but_not_durable_wakes_who_came_meanwhile(
 
 
 def test_one_whose_topic_is_deleted_is_told_so(
-    reader: Reader, fast_path: str, usual: list[bool], decoded: list[int]
+    reader: Reader, fast_path: str, held_fast: list[bool], decoded: list[int]
 ) -> None:
     reader.hold(2)
     reader.asker.done(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
     assert reader.answer().code == ResponseCode.TOPIC_NOT_EXIST
-    assert usual == ([True] if fast_path == "on" else [])
+    assert held_fast == ([True] if fast_path == "on" else [])
     assert decoded == [reader.opaque]
 
 
 def test_beyond_the_end_and_before_it_nothing_is_held(
-    reader: Reader, fast_path: str, usual: list[bool]
+    reader: Reader, fast_path: str, held_fast: list[bool]
 ) -> None:
     reader.pull(3)
     assert reader.answer().code == ResponseCode.PULL_OFFSET_MOVED
-    assert not any(usual)
-    assert usual or fast_path == "off"
+    assert not any(held_fast)
+    assert held_fast or fast_path == "off"
 
 
 @FAST_ONLY
 def test_a_failure_on_the_short_way_is_answered_on_the_long_one(
-    reader: Reader, usual: list[bool], monkeypatch: pytest.MonkeyPatch
+    reader: Reader, held_fast: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> bool:
         raise RuntimeError("broken for the test")
 
     reader.hold(2)
-    monkeypatch.setattr(reader.app.fast.pulls.known, "answer_held", broken)
+    monkeypatch.setattr(reader.app.fast.pulls, "_give_late", broken)
     reader.asker.stored(TOPIC, b"2")
     assert bodies(reader.answer()) == [b"2"]
     assert not reader.client.has_news()
-    assert usual == [True]
+    assert held_fast == [True]
