@@ -21,7 +21,7 @@ help: ## list the targets
 
 setup: $(KERNELS) ## make .venv and build the kernels, when needed and only then
 
-demo: setup ## a cluster of two brokers, messages of every kind, a kill -9, Spark on them, a report
+demo: setup ## a cluster of two brokers, messages of every kind, kills, Spark, a slave, a report
 	@scripts/tools.sh spark
 	$(BIN)/python scripts/demo.py
 

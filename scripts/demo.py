@@ -3,7 +3,8 @@
 A NameServer and two brokers run as processes of their own. Orders are sent to them and read back
 over the wire, with the Python client and by Spark, in every way that is built; one broker is
 killed with SIGKILL in the middle of its work and started again; then its files are damaged the way
-disks and operators do. Exits 0 only if nothing was lost.
+disks and operators do. A slave takes over the reads of a master that is killed. Exits 0 only if
+nothing was lost.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from demo_client import show_client
 from demo_kinds import show_kinds
+from demo_replication import show_replication
 from demo_spark import show_spark
 from rich.console import Console
 from rich.table import Table
@@ -49,7 +51,7 @@ console = Console()
 
 
 class Report:
-    """Checks, printed as they are made; ``failures`` counts those that did not hold."""
+    """Checks, printed as they are made; ``failures`` counts failed checks."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -101,7 +103,7 @@ def pull_header(queue_id: int, queue_offset: int, **changes: str) -> dict[str, s
 def consume(
     caller: BlockingCaller, brokers: Sequence[LocalBroker], **filtering: str
 ) -> dict[int, StoredMessage]:
-    """Every order that the queues hand out, by its number."""
+    """Every order in the queues, by its number."""
     found: dict[int, StoredMessage] = {}
     for broker, queue_id in itertools.product(brokers, range(QUEUE_COUNT)):
         queue_offset = 0
@@ -130,7 +132,7 @@ def number_of(message: StoredMessage) -> int:
     return int(message.properties["KEYS"].removeprefix("order-"))
 
 
-# What is shown.
+# The parts of the show.
 
 
 def send_in_every_way(cluster: LocalCluster, report: Report) -> int:
@@ -234,7 +236,7 @@ def long_poll(cluster: LocalCluster, number: int) -> float:
 
 
 def kill_and_restart(cluster: LocalCluster, report: Report, first: int) -> int:
-    """Kill a broker that is being sent to; every acknowledged order must be there afterwards."""
+    """Kill a broker while orders are sent to it; every acknowledged order must survive."""
     broker = cluster.brokers[1]
     acknowledged: list[int] = []
 
@@ -271,7 +273,7 @@ def kill_and_restart(cluster: LocalCluster, report: Report, first: int) -> int:
 
 
 def look_into(config: StoreConfig, report: Report, count: int) -> None:
-    """Delete what is derived, damage what is not; the store puts right or refuses."""
+    """Delete derived files, damage the log; the store repairs or refuses."""
     for folder in ("consumequeue", "index"):
         shutil.rmtree(config.root / folder)
     with MessageStore.open(config) as store:
@@ -309,7 +311,7 @@ def refuse_corruption(config: StoreConfig) -> tuple[str, bool]:
 
 
 def verify(root: Path, report: Report) -> None:
-    """What an operator would type."""
+    """Verify the store by the command that an operator would type."""
     console.print("\n[bold]$ contrail store verify DIR[/]")
     command = [sys.executable, "-m", "contrail.cli", "store", "verify", str(root)]
     report.failures += subprocess.run(command, check=False).returncode != 0
@@ -339,6 +341,7 @@ def main() -> int:
         look_into(config, report, count)
         verify(config.root, report)
         report.show("Messages that wait, fail or depend", show_kinds(Path(folder), PROPERTIES))
+        report.show("A master and its slave", show_replication(Path(folder), PROPERTIES))
     kept = not report.failures
     console.rule("[green]all promises kept[/]" if kept else "[red]something is wrong[/]")
     return 0 if kept else 1

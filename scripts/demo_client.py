@@ -1,4 +1,4 @@
-"""The part of the demo about the Python client: what an application does, and what it sees."""
+"""The part of the demo about the Python client: an application's calls and their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = tuple[str, str, bool]
 
 
 class Basket:
-    """What handlers got, from any thread."""
+    """The messages that handlers got, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,8 +36,13 @@ class Basket:
         with self._enough:
             return self._enough.wait_for(lambda: len(self.bodies) >= count, PATIENCE_S)
 
+    def wait_for_all(self, bodies: set[bytes]) -> bool:
+        """Wait for these bodies; others, and some of them twice, may come as well."""
+        with self._enough:
+            return self._enough.wait_for(lambda: bodies <= set(self.bodies), PATIENCE_S)
+
     def wait_for_different(self, count: int) -> bool:
-        """A send that was repeated after a kill may be there twice."""
+        """A send that was repeated after a kill may be stored twice."""
         with self._enough:
             return self._enough.wait_for(lambda: len(set(self.bodies)) >= count, PATIENCE_S)
 
@@ -46,10 +51,11 @@ def show_client(cluster: LocalCluster) -> Iterable[Row]:
     """Send, consume, reply, commit and count with the blocking client."""
     with Producer("demo-shop", cluster.namesrv, send_timeout_ms=20_000) as producer:
         yield ordered(cluster, producer)
+        # Before the kill, which takes offsets of the last seconds along.
+        yield lagging(cluster)
         yield over_a_kill(cluster, producer)
         yield replied(cluster, producer)
     yield transactional(cluster)
-    yield lagging(cluster)
 
 
 def ordered(cluster: LocalCluster, producer: Producer) -> Row:
@@ -117,7 +123,7 @@ def transactional(cluster: LocalCluster) -> Row:
 
 
 def forgotten(_message: Any) -> TransactionState:
-    """What a broker is told that asks again: nothing here is left undecided."""
+    """The answer to a broker's check: no transaction of the demo is left undecided."""
     return TransactionState.ROLLBACK
 
 

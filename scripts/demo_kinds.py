@@ -1,4 +1,4 @@
-"""The part of the demo about messages that wait, fail, or depend on something.
+"""The part of the demo about delayed, retried, transactional and ordered messages.
 
 Hours pass here in a moment: the broker's clock is the demo's, and it is moved.
 """
@@ -25,7 +25,7 @@ Row = tuple[str, str, bool]
 
 
 class Desk:
-    """Somebody who sends to one broker and reads what it delivers."""
+    """A client that sends to one broker and reads its messages."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
@@ -43,7 +43,7 @@ class Desk:
         return self.ask(RequestCode.SEND_MESSAGE_V2, header, body.encode())
 
     def read(self, topic: str = TOPIC) -> list[StoredMessage]:
-        """Everything in the only queue of a topic that anybody reads."""
+        """All messages in the only used queue of a topic."""
         header = {"consumerGroup": GROUP, "topic": topic, "queueId": "0", "queueOffset": "0"}
         header |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "subscription": "*"}
         header |= {"suspendTimeoutMillis": "0", "subVersion": "0"}
@@ -119,7 +119,7 @@ def waiting(desk: Desk) -> Iterable[Row]:
 
 
 def failing(desk: Desk) -> Row:
-    """Nobody can consume the first message: two retries, then the dead letters."""
+    """The first message always fails: two retries, then the dead letters."""
     codes = [desk.send_back(desk.read()[0])]
     for retry in range(2):
         desk.cluster.advance(ms=60_000)

@@ -25,7 +25,7 @@ Row = tuple[str, str, bool]
 
 
 def show_spark(cluster: LocalCluster, folder: Path) -> Iterable[Row]:
-    """What a data engineer does with the cluster's messages."""
+    """Read and write the cluster's messages as a data engineer would."""
     with Admin(cluster.namesrv) as admin:
         admin.create_topic(TOPIC, queues=4)
     began = time.monotonic()

@@ -4,7 +4,7 @@
     .venv/bin/python scripts/make_blocking_twins.py --check  # fail when they are not up to date
 
 Every public coroutine of a class becomes a method of the same signature and docstring that runs it
-on the background loop; an async generator becomes an iterator. What needs more than that is
+on the background loop; an async generator becomes an iterator. Methods that need more than that are
 written by hand beside the files this script writes.
 """
 
@@ -117,8 +117,8 @@ def _method(method: ast.AsyncFunctionDef) -> str:
     is_generator = returns.startswith("AsyncIterator[")
     if is_generator:
         returns = returns.replace("AsyncIterator[", "Iterator[", 1)
-    call = f"self._twin.{method.name}({_passed_on(method.args)})"
-    run = f"self._iterate({call})" if is_generator else f"self._run({call})"
+    twin, passed = f"self._twin.{method.name}", _passed_on(method.args)
+    run = f"self._iterate({twin}({passed}))" if is_generator else f"self._run({twin}, {passed})"
     lines = [f"def {method.name}({_signature(method.args)}) -> {returns}:"]
     documentation = ast.get_docstring(method)
     if documentation:
@@ -145,7 +145,7 @@ def _passed_on(arguments: ast.arguments) -> str:
     return ", ".join(passed)
 
 
-def tidy(text: str, name: str) -> str:
+def cleaned(text: str, name: str) -> str:
     """As ruff would have it, with the imports that are needed and no others."""
     for command in (["check", "--fix-only", "--quiet", "--select", "F401,I"], ["format"]):
         done = subprocess.run(
@@ -164,7 +164,7 @@ def main() -> int:
     stale = []
     for twin in TWINS:
         path = FOLDER / twin.file
-        text = tidy(rendered(twin), str(path))
+        text = cleaned(rendered(twin), str(path))
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(twin.file)
             if "--check" not in sys.argv:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,18 @@ QUICK = "not torture and not matrix"
 WHOLE = "not torture"
 TORTURE = "torture"
 
+KERNELS_VARIABLE = "CONTRAIL_KERNELS"
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One call of pytest: which files, how many workers, which kernels."""
+    """One call of pytest: which files, how many workers, what is set for it in the environment."""
 
     name: str
     files: list[str]
     marks: str
     workers: int = 0
-    kernels: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def arguments(self) -> list[str]:
@@ -47,8 +50,13 @@ class Plan:
     def part_names(self) -> list[str]:
         return sorted(self._parts)
 
+    @property
+    def own_parts(self) -> list[str]:
+        """The parts that divide the files; the others run some of them again, otherwise."""
+        return [part for part in self.part_names if not self._parts[part].get("again")]
+
     def files(self, part: str) -> list[str]:
-        """The test files of a part: those that no part before it has."""
+        """The test files of a part that are in no part before it."""
         own = self._named_by(part)
         if not self._parts[part].get("again"):
             for earlier in self._parts:
@@ -59,23 +67,40 @@ class Plan:
         return sorted(own)
 
     def whole(self, part: str) -> Run:
-        """What `make test-all` runs for a part."""
+        """The run of `make test-all` for a part."""
         settings = self._parts[part]
-        return Run(
-            part,
-            self.files(part),
-            WHOLE,
-            settings.get("workers", 0),
-            settings.get("kernels", ""),
-        )
+        environment = settings.get("whole_environment", {}) | self._environment(part)
+        return Run(part, self.files(part), WHOLE, settings.get("workers", 0), environment)
+
+    def only_whole(self, part: str) -> bool:
+        """Whether the part repeats for `make test-all` what `make test` runs otherwise."""
+        return bool(self._parts[part].get("only_whole"))
 
     def steps(self) -> Iterator[Run]:
-        """What `make test` runs, step by step."""
-        for step in self._steps:
-            files = sorted(file for part in step["parts"] for file in self._quick_files(part))
-            kernels = {self._parts[part].get("kernels", "") for part in step["parts"]}
-            assert len(kernels) == 1, f"the parts {step['parts']} want different kernels"
-            yield Run(" ".join(step["parts"]), files, QUICK, step.get("workers", 0), *kernels)
+        """The runs of `make test`, step by step."""
+        return (self._run_of(step) for step in self._steps)
+
+    def stages(self) -> Iterator[list[list[Run]]]:
+        """The steps of `make test` as they are run: tracks beside each other, or a step alone."""
+        by_stage = groupby(self._steps, lambda step: "track" in step)
+        for has_tracks, steps in by_stage:
+            if not has_tracks:
+                yield from ([[self._run_of(step)]] for step in steps)
+                continue
+            tracks: dict[str, list[Run]] = {}
+            for step in steps:
+                tracks.setdefault(step["track"], []).append(self._run_of(step))
+            yield list(tracks.values())
+
+    def _run_of(self, step: dict[str, Any]) -> Run:
+        files = sorted(file for part in step["parts"] for file in self._quick_files(part))
+        environment, *others = [self._environment(part) for part in step["parts"]]
+        assert all(other == environment for other in others), f"{step['parts']} want different ones"
+        return Run(" ".join(step["parts"]), files, QUICK, step.get("workers", 0), environment)
+
+    def _environment(self, part: str) -> dict[str, str]:
+        kernels = self._parts[part].get("kernels")
+        return {KERNELS_VARIABLE: kernels} if kernels else {}
 
     def _quick_files(self, part: str) -> list[str]:
         files = self.files(part)

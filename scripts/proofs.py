@@ -1,4 +1,4 @@
-"""Which tests prove which clauses: the marks ``@pytest.mark.proves("store.log.segments")``.
+"""The clauses that tests prove, by the marks ``@pytest.mark.proves("store.log.segments")``.
 
 The mark stands on a test, on a class or in the ``pytestmark`` of a file or class; there it counts
 for all tests inside. ``case="java4"`` names the one case of a parametrized test that proves the
@@ -71,7 +71,7 @@ def proofs_of(root: Path = ROOT) -> Found:
 def proofs_in(file: str, text: str) -> Found:
     """The proofs of one test file."""
     tree = ast.parse(text)
-    # Pytest collects tests from files of this name only; one that imports a test shares its marks.
+    # Pytest collects tests from files of this name only; a file that imports one shares its marks.
     places = _places(tree) if Path(file).name.startswith("test_") else []
     found, counted = Found(), set[ast.expr]()
     for place in places:
@@ -93,7 +93,7 @@ def all_tests(tree: ast.Module) -> tuple[MarkedTest, ...]:
 
 
 def complaint_about(test_id: str, root: Path = ROOT) -> str:
-    """What is wrong with a test that a page or table names; empty when it is there and runs."""
+    """The fault of a test that a page or table names; empty if it exists and runs."""
     match = TEST_ID.match(test_id)
     if match is None:
         return f"{test_id!r} is not tests/….py::test_name"
@@ -107,7 +107,7 @@ def complaint_about(test_id: str, root: Path = ROOT) -> str:
 
 
 class _Scope(NamedTuple):
-    """What a file or class hands on to the tests in it."""
+    """The marks that a file or class gives to the tests in it."""
 
     name: str = ""
     marks: frozenset[str] = frozenset()
@@ -150,7 +150,7 @@ def _places_within(node: ast.Module | ast.ClassDef | Function, scope: _Scope) ->
 
 
 def _marks(node: ast.AST) -> list[ast.expr]:
-    """The decorators of a function or class, and what a file or class calls ``pytestmark``."""
+    """The decorators of a function or class, and the ``pytestmark`` of a file or class."""
     found = list(getattr(node, "decorator_list", []))
     for statement in getattr(node, "body", []):
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "pytestmark":
@@ -164,7 +164,7 @@ def _callee(mark: ast.expr) -> ast.expr:
 
 
 def _calls(body: list[ast.stmt]) -> list[str]:
-    """The names of what a body calls on its own level, whatever happens."""
+    """The names of the functions that a body always calls, on its own level."""
     values = [statement.value for statement in body if isinstance(statement, ast.Expr)]
     return [ast.unparse(value.func) for value in values if isinstance(value, ast.Call)]
 

@@ -104,7 +104,7 @@ def main() -> int:
         done = subprocess.run(
             [*command, "-m", run.marks, *run.files],
             cwd=ROOT,
-            env=os.environ | {"CONTRAIL_KERNELS": run.kernels, "CONTRAIL_REACHED": str(place)},
+            env=os.environ | run.environment | {"CONTRAIL_REACHED": str(place)},
         )
         if done.returncode:
             return done.returncode

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ COLUMNS = ("part", "commit", "passed", "failed", "skipped", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run of pytest ended with."""
+    """The outcome of a run of pytest."""
 
     code: int
     counts: Counter[str]
@@ -39,17 +40,25 @@ class Outcome:
     seconds: float
 
 
-def pytest_run(run: Run, *, rest: tuple[str, ...] = ()) -> Outcome:
-    print(f"\n== {run.name}: {len(run.files)} files ==", flush=True)
+def pytest_run(run: Run, *, is_shown: bool = True) -> Outcome:
+    """Run pytest; what it prints is shown as it comes, or all of it at the end."""
+    title = f"\n== {run.name}: {len(run.files)} files =="
+    if is_shown:
+        print(title, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "report.json"
-        environment = os.environ | {"CONTRAIL_TEST_REPORT": str(place)}
-        if run.kernels:
-            environment["CONTRAIL_KERNELS"] = run.kernels
-        command = [sys.executable, "-m", "pytest", "--cache-clear", *rest, *run.arguments]
+        environment = os.environ | run.environment | {"CONTRAIL_TEST_REPORT": str(place)}
+        # A cache of its own: steps run beside each other.
+        own = ["-o", f"cache_dir={folder}/cache"]
+        command = [sys.executable, "-m", "pytest", *own, *run.arguments]
         started = time.monotonic()
-        code = subprocess.run(command, cwd=ROOT, env=environment).returncode
-        seconds = time.monotonic() - started
+        with (Path(folder) / "printed").open("w+b") as printed:
+            to = {} if is_shown else {"stdout": printed, "stderr": subprocess.STDOUT}
+            code = subprocess.run(command, cwd=ROOT, env=environment, **to).returncode
+            seconds = time.monotonic() - started
+            printed.seek(0)
+            if not is_shown:
+                print(f"{title}\n{printed.read().decode(errors='replace')}", flush=True)
         found = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
     return Outcome(
         code,
@@ -60,9 +69,18 @@ def pytest_run(run: Run, *, rest: tuple[str, ...] = ()) -> Outcome:
     )
 
 
-def step(run: Run, commit: str) -> Outcome:
-    """One step of `make test`: its outcome after what may be asked again has been asked."""
-    first = pytest_run(run)
+def run_tracks(tracks: list[list[Run]]) -> list[tuple[Run, Outcome]]:
+    """Run tracks beside each other, the steps of each in order; the first track is printed live."""
+
+    def run_track(track: list[Run]) -> list[tuple[Run, Outcome]]:
+        return [(run, pytest_run(run, is_shown=track is tracks[0])) for run in track]
+
+    with ThreadPoolExecutor(len(tracks)) as threads:
+        return [ended for track in threads.map(run_track, tracks) for ended in track]
+
+
+def settled(run: Run, first: Outcome, commit: str) -> Outcome:
+    """The outcome of a step after what may be asked again has been asked, alone."""
     if first.code != SOME_TESTS_FAILED or not first.failed:
         return first
     if said := refusal(first.failed, committed_entries()):
@@ -85,12 +103,13 @@ def run_steps() -> int:
         print(said, file=sys.stderr)
         return 1
     commit, slowest, seconds = current_commit(), Counter[str](), list[str]()
-    for run in read_plan().steps():
-        outcome = step(run, commit)
-        if outcome.code:
-            return outcome.code
-        slowest.update(outcome.file_seconds)
-        seconds.append(f"{outcome.seconds:8.1f} s  {run.name}")
+    for tracks in read_plan().stages():
+        outcomes = [(run, settled(run, first, commit)) for run, first in run_tracks(tracks)]
+        if failed := [outcome.code for _, outcome in outcomes if outcome.code]:
+            return failed[0]
+        for run, outcome in outcomes:
+            slowest.update(outcome.file_seconds)
+            seconds.append(f"{outcome.seconds:8.1f} s  {run.name}")
     print("\nThe steps:", *seconds, sep="\n")
     print("\nThe ten slowest files of all steps:")
     print(*(f"{spent:8.1f} s  {file}" for file, spent in slowest.most_common(SLOWEST)), sep="\n")

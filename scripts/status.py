@@ -65,7 +65,7 @@ class Section:
 
     @property
     def whole_sentences(self) -> list[str]:
-        """The sentence of each clause; one that goes on from another stands behind it."""
+        """The sentence of each clause; a clause that continues another comes behind it."""
         found, head = list[str](), ""
         for clause in self.clauses:
             goes_on = clause.sentence.startswith("…")
@@ -122,7 +122,7 @@ class Ledger:
         )
 
     def complaints(self) -> list[str]:
-        """What is wrong with the clauses and with the marks on tests."""
+        """The faults of the clauses and of the marks on tests."""
         known = [clause.id for clause in self.clauses]
         targets = re.findall(r"^([a-z-]+):", (self._root / "Makefile").read_text(), re.MULTILINE)
         return [
@@ -193,7 +193,7 @@ Finished, but not as first asked.
 
 
 def front_page(ledger: Ledger) -> str:
-    """What is there, what is open and what differs, in two screens."""
+    """The counts by room, the open clauses and the differing clauses, in two screens."""
     return _FRONT_PAGE.format(
         counts=_counts(ledger.clauses),
         rooms="\n".join(map(_room_row, ledger.rooms)),

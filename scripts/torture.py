@@ -28,14 +28,14 @@ from scripts.run_tests import current_commit
 PROGRESS = ROOT / ".torture"
 MARK = re.compile(r"^(?:@|pytestmark = .*)pytest\.mark\.torture\b", re.MULTILINE)
 MINUTES_MAX = 60.0
-# What a case that is cut off may take to put its processes and folders away.
+# The seconds in which a case that is cut off must put its processes and folders away.
 FAREWELL_S = 60.0
 NOT_FINISHED = 3
 
 
 @dataclass(slots=True)
 class Progress:
-    """What has passed at a commit with a seed; kept in a file between two runs."""
+    """The cases that have passed at a commit with a seed; kept in a file between two runs."""
 
     commit: str
     seed: str
@@ -48,7 +48,7 @@ class Progress:
 
     @classmethod
     def of(cls, place: Path, commit: str, seed: str) -> Progress:
-        """What stands there, or a fresh start when it is about something else."""
+        """The noted progress, or a fresh start if it belongs to another commit or seed."""
         if place.exists():
             kept = cls(**json.loads(place.read_text(encoding="utf-8")))
             if (kept.commit, kept.seed) == (commit, seed):
@@ -61,7 +61,7 @@ class Progress:
 
 
 class Plugin:
-    """Leaves out what has passed before, notes what passes, and stops before time is over."""
+    """Skips cases that have passed before, notes passes, and stops before the time is over."""
 
     def __init__(self, place: Path, seconds: float) -> None:
         self._place = place
@@ -117,7 +117,7 @@ def campaigns(root: Path = ROOT) -> dict[str, str]:
 
 
 def run_campaign(name: str, file: str, seed: str, seconds: float, root: Path = ROOT) -> int:
-    """Run what is left of a campaign for so long."""
+    """Run the rest of a campaign for this long."""
     place = (PROGRESS if root == ROOT else root / ".torture") / f"{name}.json"
     progress = Progress.of(place, current_commit(), seed)
     before = len(progress.passed)
@@ -165,7 +165,7 @@ def main(arguments: list[str]) -> int:
         return 2
     seconds = 60 * float(os.environ.get("CONTRAIL_TORTURE_MINUTES", MINUTES_MAX)) - FAREWELL_S
     if name:
-        # Who names a finished campaign wants it again.
+        # A finished campaign that is named runs again.
         if Progress.of(PROGRESS / f"{name}.json", current_commit(), seed).is_finished:
             (PROGRESS / f"{name}.json").unlink()
         return run_campaign(name, known[name], seed, seconds)

@@ -66,7 +66,7 @@ def refusal(failed: Mapping[str, str], entries: list[Entry]) -> str:
 
 
 def new_entries(failed: Mapping[str, str], commit: str) -> str:
-    """What is to be committed after tests passed alone."""
+    """The entries to commit after tests passed alone."""
     entries = [Entry(test, commit, why, UNKNOWN) for test, why in failed.items()]
     return "\n".join(entry.as_toml() for entry in entries)
 
