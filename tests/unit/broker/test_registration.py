@@ -89,6 +89,11 @@ class Room:
         ):
             await asyncio.sleep(0)
 
+    async def asked(self, server: str) -> None:
+        """Wait until a NameServer got a request; the body is encoded by another thread."""
+        while not self.caller.codes(server):
+            await asyncio.sleep(0)
+
 
 def run(story: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
@@ -163,6 +168,7 @@ def test_a_name_server_that_hangs_delays_neither_the_others_nor_the_start() -> N
         assert not await room.registration.register_now(patience_ms=1)
         was_registering = room.registration.is_registering
         await room.settled()
+        await room.asked(ONE)
         for round_count in (2, 3, 4):
             room.registration.register_soon()
             await room.settled()
@@ -293,8 +299,7 @@ def test_leaving_tells_every_name_server_and_ends_all_rounds(
         room.caller.hung[THREE] = asyncio.Event()
         room.registration.register_soon()
         await room.settled()
-        while not room.caller.codes(THREE):  # its body is encoded by another thread
-            await asyncio.sleep(0)
+        await room.asked(THREE)
         await room.registration.unregister()
         assert room.caller.codes(ONE) == [REGISTER, RequestCode.UNREGISTER_BROKER]
         assert room.caller.codes(THREE) == [REGISTER, RequestCode.UNREGISTER_BROKER]
