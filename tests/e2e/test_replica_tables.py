@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contrail.broker.app import Broker
-from contrail.broker.replicas import SlaveSide
+from contrail.broker.pair_side import SlaveOfPair
 from contrail.clock import ManualClock
 from contrail.protocol.bodies.ha_status import decode_ha_status
 from contrail.protocol.codes import RequestCode
@@ -104,8 +104,8 @@ def running(broker: LocalBroker) -> Broker:
 def answered(cluster: LocalCluster) -> None:
     """Until the slave waits for no answer of its master: no time passes for those."""
     slave = running(cluster.slaves[0]).replicas
-    assert isinstance(slave, SlaveSide)
-    tables = slave._tables
+    assert isinstance(slave, SlaveOfPair)
+    tables = slave.link._tables
     eventually(lambda: tables._task is None or tables._task.done(), "the master has answered")
 
 

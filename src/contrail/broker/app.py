@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 
-from contrail.broker.acting_side import ActingSide, registration_terms
 from contrail.broker.config import BrokerConfig, FastPath
 from contrail.broker.families import FamiliesNeed, Family, handler_families
 from contrail.broker.fast.path import FastNeed, fast_path
@@ -22,23 +21,20 @@ from contrail.broker.handlers.broker_admin import BrokerAdminHandlers
 from contrail.broker.handlers.busy_pulls import BusyPulls
 from contrail.broker.handlers.pull import PullHandler
 from contrail.broker.handlers.relays import RelayHandlers
-from contrail.broker.handlers.replication import HaFacts, ReplicationHandlers
-from contrail.broker.handlers.role_gate import SlaveGate, slave_handlers
 from contrail.broker.handlers.send import SendHandler
 from contrail.broker.handlers.system_guard import guarded
-from contrail.broker.handlers.unknown_here import nothing_made_up
 from contrail.broker.intake import Intake
 from contrail.broker.jobs import register_jobs
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.message_kinds import MessageKinds
 from contrail.broker.metric_sources import broker_metrics
-from contrail.broker.replicas import MasterSide, ReplicasNeed, SlaveSide
-from contrail.broker.replication_config import HA_PORT_DISTANCE, ReplicationConfig
-from contrail.broker.services.acknowledgements import Acknowledgements, FlushNews, HoldReason
+from contrail.broker.replica_side import SideNeed
+from contrail.broker.replica_wiring import RoleTerms, replica_side
+from contrail.broker.replication_config import ReplicationConfig
+from contrail.broker.services.acknowledgements import FlushNews
 from contrail.broker.services.creation_times import CreationTimes
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.deriving import Deriving
-from contrail.broker.services.escape_bridge import EscapeBridge
 from contrail.broker.services.escape_ledger import load_escaped
 from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.group_changes import GroupChanges
@@ -48,24 +44,17 @@ from contrail.broker.services.registration import Registration
 from contrail.broker.services.runtime_report import RuntimeReport
 from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.services.send_dedupe import SendDedupe
-from contrail.broker.services.slave_tables import SlaveTables
 from contrail.broker.services.sliced_requests import StoreSlicedRequests
 from contrail.broker.services.topics import batch_topics
 from contrail.broker.services.trace_records import TraceRecords
 from contrail.broker.services.unique_ids import UniqueIds
 from contrail.broker.state.placement import TimerRules
-from contrail.broker.state.read_redirects import (
-    Redirect,
-    redirect_at_master,
-    redirect_at_slave,
-)
 from contrail.broker.state.recall_seal import KEY_BYTES, RecallKey, RecallSeal
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.ways import Ways
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
 from contrail.errors import RecordDamaged, StorePoisoned, StoreReadOnly
-from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.host import Host, pack_host
 from contrail.model.topic import TopicConfig
 from contrail.protocol.codes import ResponseCode
@@ -113,13 +102,12 @@ class Broker:
         self._limits = limits or Limits()
         self._tls_mode = tls_mode
         self._tls_files = tls_files
-        # The gate of a slave stands in front of the general way alone.
-        self._is_fast = config.fast_path is FastPath.ON and config.role.leads
+        self._role = RoleTerms(config, self._replication)
+        self._is_fast = config.fast_path is FastPath.ON and self._role.may_go_fast
         self._ticker: asyncio.Task[None] | None = None
         self._flushes = FlushNews()
+        self._tells_flushes = False
         self._flush_is_told = False
-        self.replicas: MasterSide | SlaveSide | None = None
-        self.acting: ActingSide | None = None
         self._abandoned = threading.Event()
         self._times: RequestTimes | None = None
         self.metrics: TextEndpoint | None = None
@@ -148,20 +136,18 @@ class Broker:
             raise
         self._wire()
         try:
-            await self._come_back()
+            await self.replicas.listen()
             await self._loop.run_in_executor(None, self._recall)
         except BaseException:
             main.close()
             fast.close()
-            if isinstance(self.replicas, MasterSide):
-                await self.replicas.stop()
+            await self.replicas.close()
             await self._caller.close()
             await self._loop.run_in_executor(None, self.store.close)
             raise
         self._ticker = asyncio.create_task(self._run_schedule(), name="broker-schedule")
         try:
-            if isinstance(self.replicas, SlaveSide):
-                await self.replicas.start()
+            await self.replicas.begin()
         except BaseException:
             main.close()
             fast.close()
@@ -172,26 +158,17 @@ class Broker:
         _log.info("broker %r serves %s", config.broker_name, self.address)
         await self.registration.register_now()
 
-    async def _come_back(self) -> None:
-        """Slaves may connect; what they did for this master is taken back before it serves."""
-        if isinstance(self.replicas, MasterSide):
-            await self.replicas.start()
-        if self.acting is not None:
-            await self.acting.take_back(self.address, self._ha_address, self.store.go_on)
-
     def _bind(self) -> tuple[socket.socket, socket.socket]:
-        """The main and the fast port; free ones are chosen so that the HA port is free too."""
-        config = self._config
-        if config.listen_port or not self._listens_for_slaves:
+        """The main and the fast port; free ones are chosen so that peers' port is free too."""
+        config, distances = self._config, self._role.port_distances
+        if config.listen_port or not distances:
             return bind_pair(config.listen_address, config.listen_port)
-        distances = (-FAST_PORT_DISTANCE, HA_PORT_DISTANCE)
-        main, fast, ha = bind_together(config.listen_address, 0, distances)
-        ha.close()
+        main, fast, *others = bind_together(
+            config.listen_address, 0, (-FAST_PORT_DISTANCE, *distances)
+        )
+        for one in others:
+            one.close()
         return main, fast
-
-    @property
-    def _listens_for_slaves(self) -> bool:
-        return self._config.role.leads and self._replication.admits_peers
 
     def abandon_start(self) -> None:
         """Have ``start`` end soon, although the store is not open yet; any thread."""
@@ -221,7 +198,7 @@ class Broker:
                 "pull": len(self.pulls.cold_reads),
                 "query_message": len(self.far_reads),
             },
-            replication=lambda: None if self.replicas is None else self.replicas.status(),
+            replication=self.replicas.status,
         )
         self.metrics = await open_metrics(
             metrics.pieces, address=config.metrics_address, port=config.metrics_port
@@ -243,15 +220,11 @@ class Broker:
         self.tables.expressions.close()
         self.far_reads.close()
         await self._relays.close()
-        if self.acting is not None:
-            await self.acting.stop()
-        if isinstance(self.replicas, SlaveSide):
-            await self.replicas.stop()
+        await self.replicas.rest()
         await self.kinds.close()
         await self._settle()
         await self.tables.persistence.settled()
-        if isinstance(self.replicas, MasterSide):
-            await self.replicas.stop()
+        await self.replicas.close()
         await self.server.stop()
         await self._caller.close()
         self._deriving.close()
@@ -278,7 +251,7 @@ class Broker:
 
     def _recall(self) -> None:
         """Learn from the log the state before the last stop; off the loop, for it may take long."""
-        if self._config.role.leads:
+        if self._role.leads:
             self.tables.topics.restore(self.store.queues(), self._clock.now_ms())
         self.kinds.recover()
         self.store.go_on()
@@ -308,7 +281,7 @@ class Broker:
             store_host=self._store_host,
             batch_topics=batch_topics(self.tables.topics.table.topics),
             is_abandoned=self._abandoned.is_set,
-            follows=not self._config.role.leads,
+            follows=not self._role.leads,
         )
         self.tables.batch_topics.sink = self.store.add_batch_topic
         self.tables.batch_topics.check_sink = self.store.check_batch_topic
@@ -329,31 +302,12 @@ class Broker:
         self._wire_services()
         self._creations = CreationTimes(self.tables.topics.is_system)
         self._wire_replicas()
-        self._wire_acting()
         handlers = guarded(self._handlers(), self.tables.topics.names)
-        if not self._config.role.leads:
-            settings = self.tables.settings
-            gate = SlaveGate(
-                reads_enabled=lambda: settings.config.slave_read_enabled,
-                may_act=self._replication.acting_master,
-                is_prime=lambda: self._is_prime,
-            )
-            handlers = slave_handlers(handlers, gate)
-            handlers = nothing_made_up(
-                handlers,
-                knows_topic=lambda topic: self.tables.topics.table.get(topic) is not None,
-                sends_readers_back=lambda: (
-                    isinstance(self.replicas, SlaveSide)
-                    and self.replicas.sends_readers_back
-                    and not self._is_prime
-                ),
-            )
+        handlers = self.replicas.gated(handlers)
         handlers = self.tables.expressions.guarded(handlers)
         self._wire_routers(self._creations.timed(handlers))
         self.intake = self._make_intake()
-        if isinstance(self.replicas, MasterSide):
-            master = self.replicas
-            self.intake.lacks_slaves = lambda: master.lacks_slaves
+        self.intake.lacks_slaves = self.replicas.lacks_slaves
         self.server = Server(
             self.intake,
             limits=self._limits,
@@ -446,17 +400,10 @@ class Broker:
             memories=self._dedupe.memories,
             remembers=self._is_fast,
         )
-        waits_for_slaves = self._replication.required_replicas(self._config.role) > 1
-        self._acknowledgements = Acknowledgements(
-            clock,
-            waits=self._store_config.syncs_before_ack or waits_for_slaves,
-            disk_timeout_ms=self._store_config.sync_flush_timeout_ms,
-            slave_timeout_ms=self._replication.slave_timeout_ms,
-            reason=HoldReason.SLAVE if waits_for_slaves else HoldReason.DISK,
-        )
+        self._acknowledgements = self._role.acknowledgements(self._store_config, clock)
         self.far_reads = FarReads(self.store, after=self._flush_tick)
         self.kinds = self._message_kinds()
-        traces = self._config.broker_trace_enabled and self._config.role.leads
+        traces = self._config.broker_trace_enabled and self._role.leads
         self._traces = self._trace_records() if traces else None
         self._caller = Caller(on_lost=self._lost_name_server)
         self.registration = Registration(
@@ -464,10 +411,10 @@ class Broker:
             tables.topics,
             self._caller,
             address=self.address,
-            ha_address=self._ha_address,
+            ha_address=self._role.ha_address(self.port),
             now_ms=clock.now_ms,
-            on_master=self._take_master,
-            terms=registration_terms(self._replication),
+            on_master=lambda *addresses: self.replicas.take_master(*addresses),
+            terms=self._role.registration_terms,
         )
         self.changes = GroupChanges(
             producers=tables.producers,
@@ -484,111 +431,31 @@ class Broker:
         tables.groups.on_set.append(lambda group: self.pulls.held.check_held(group))
         tables.settings.watch(lambda: self.pulls.held.check_held())
 
-    @property
-    def _ha_address(self) -> str:
-        """Where slaves connect to; none if nothing listens for them."""
-        if not self._listens_for_slaves:
-            return ""
-        return str(Host(self._config.broker_ip, self._replication.ha_port(self.port)))
-
     def _wire_replicas(self) -> None:
-        if not self._replication.admits_peers:
-            return
-        need = ReplicasNeed(
-            config=self._config,
-            replication=self._replication,
-            store=self.store,
-            store_config=self._store_config,
-            clock=self._clock,
-            address=self.address,
-            ha_port=self._replication.ha_port(self.port),
-            tls_files=self._tls_files,
-        )
-        if self._config.role.leads:
-            self.replicas = MasterSide(need, on_progress=self._replicas_moved)
-            if self.replicas.required_count > 1:
-                self._acknowledgements.on_held = self._answer_held
-            return
-        tables = SlaveTables(
-            self._caller,
-            self.tables.topics,
-            self.tables.groups,
-            self.tables.consumer_offsets,
-            self.kinds.delays,
-            self.kinds.timers,
-            self.tables.request_modes,
-            self.store,
-            elapsed_ms=self._clock.elapsed_ms,
-            on_topic_gone=self._topic_gone,
-        )
-        self.replicas = SlaveSide(need, tables, self._caller, on_appended=self._followed)
-
-    def _wire_acting(self) -> None:
-        if not self._replication.acting_master:
-            return
-        self.acting = ActingSide(
-            self._config,
-            self._replication,
-            self._caller,
-            self.registration,
-            self.tables,
-            self.kinds,
-            self.replicas,
-        )
-        if isinstance(self._deliveries, EscapeBridge):
-            self.acting.act_by(self._deliveries, self.store, self._clock)
-
-    @property
-    def _is_prime(self) -> bool:
-        """Whether this is a slave that answers for its master."""
-        return self.acting is not None and self.acting.is_prime
-
-    def _told_by_master(self, ha_address: str, address: str) -> None:
-        self._take_master(ha_address, address)
-        if isinstance(self.replicas, SlaveSide):
-            self.replicas.ha.hurry()
-
-    def _take_master(self, ha_address: str, address: str) -> None:
-        if isinstance(self.replicas, SlaveSide):
-            self.replicas.take_master(ha_address, address)
-
-    def _topic_gone(self, topic: str) -> None:
-        """The master deleted a topic: its queues go here, too."""
-        if self.store.has_topic(topic.encode()):
-            self._deriving.catch_up()
-            self.store.delete_topic(topic.encode())
-
-    def _redirect(self, group: str, code: int, is_slow: bool) -> Redirect:
-        settings = self.tables.groups.table.get(group) or SubscriptionGroupConfig(group)
-        config = self.tables.settings.config
-        if not isinstance(self.replicas, SlaveSide):
-            return redirect_at_master(
-                code, is_slow=is_slow, group=settings, reads_enabled=config.slave_read_enabled
+        self.replicas = replica_side(
+            SideNeed(
+                config=self._config,
+                replication=self._replication,
+                store=self.store,
+                store_config=self._store_config,
+                clock=self._clock,
+                address=self.address,
+                ha_address=self._role.ha_address(self.port),
+                ha_port=self._replication.ha_port(self.port),
+                tls_files=self._tls_files,
+                tables=self.tables,
+                kinds=self.kinds,
+                deliveries=self._deliveries,
+                caller=self._caller,
+                registration=self.registration,
+                acknowledgements=self._acknowledgements,
+                flushes=self._flushes,
+                tick=lambda: self.server.schedule_tick(),
+                loop=self._loop,
+                derive=lambda: self._deriving.catch_up(),
             )
-        return redirect_at_slave(
-            code,
-            is_slow=is_slow,
-            group=settings,
-            # Routes show a slave that answers for its master under the master's id.
-            own_id=settings.broker_id if self._is_prime else config.broker_id,
-            master_is_alive=self.replicas.sends_readers_back and not self._is_prime,
         )
-
-    def _followed(self) -> None:
-        """Records of the master were written: queues are derived with the next tick."""
-        self.server.schedule_tick()
-
-    def _replicas_moved(self) -> None:
-        """Slaves have more of the log, or came or went: answers may be due."""
-        if self._acknowledgements:
-            self._flushes.is_noted = True
-            self.server.schedule_tick()
-
-    def _answer_held(self) -> None:
-        """Answers were held for slaves: without one they are given with the next tick."""
-        if isinstance(self.replicas, MasterSide) and self.replicas.lacks_slaves:
-            self._flushes.is_noted = True
-            self._loop.call_soon(self.server.schedule_tick)
+        self._tells_flushes = self.replicas.wants_flushes
 
     def _timer_rules(self) -> TimerRules:
         config = self._store_config
@@ -598,17 +465,14 @@ class Broker:
         self.registration.lost(address)
 
     def _make_deliveries(self) -> Deliveries:
-        if self._config.role.leads or not self._replication.acting_master:
-            return Deliveries(self.store, self.stats, on_appended=self._flush_tick)
-        return EscapeBridge(
+        return self._role.deliveries(
             self.store,
             self.stats,
-            lambda: self._caller,
             self._escaped,
-            broker_name=self._config.broker_name,
+            self._clock,
+            on_appended=self._flush_tick,
+            caller=lambda: self._caller,
             name_servers=lambda: self.registration.name_servers,
-            clock=self._clock,
-            is_enabled=self._replication.remote_escape,
         )
 
     def _message_kinds(self) -> MessageKinds:
@@ -631,7 +495,7 @@ class Broker:
                 timer_rules=self._timer_rules(),
                 recall_seal=self._recall_seal,
                 ways=self.ways,
-                leads=self._config.role.leads,
+                leads=self._role.leads,
                 busy_reason=lambda: self.sends.busy_reason(self.server.waited_s * 1000),
                 # A flush asked for during a tick is part of it: the next tick comes after.
                 wake=lambda: self._loop.call_soon(self._flush_tick),
@@ -669,9 +533,8 @@ class Broker:
     def _handlers(self) -> dict[int, Handler]:
         self.sends = self._send_handler()
         self.pulls = self._pull_handler()
-        if self.replicas is not None:
-            self.pulls.redirect = self._redirect
-        self.pulls.keeps_progress = self._config.role.leads
+        self.pulls.redirect = self.replicas.redirect
+        self.pulls.keeps_progress = self._role.leads
         parked = self.pulls.held.parked.by_queue
         self.store.watch(parked)
         self._deriving = Deriving(self.store, parked, self._loop, on_broken=self.failed.set)
@@ -698,27 +561,12 @@ class Broker:
             self.sends,
             self.pulls,
             self._relays,
-            self._replication_handlers(),
+            self.replicas,
             *handler_families(need),
             self._admin_handlers(),
             self.kinds,
         )
         return {code: handler for family in families for code, handler in family.table().items()}
-
-    def _replication_handlers(self) -> ReplicationHandlers:
-        replicas = self.replicas
-        return ReplicationHandlers(
-            HaFacts(
-                leads=self._config.role.leads,
-                address=self.address,
-                ha_address=self._ha_address,
-                first_end=self.store.physical_end,
-                status=lambda: None if replicas is None else replicas.status(),
-                request_modes=self.tables.request_modes.body,
-                take_master=self._told_by_master,
-                escaped=self.acting.escaped if self.acting is not None else None,
-            )
-        )
 
     def _send_handler(self) -> SendHandler:
         return SendHandler(
@@ -815,10 +663,7 @@ class Broker:
             clock=self._clock,
         )
         self.kinds.register(schedule)
-        if self.replicas is not None:
-            self.replicas.register(schedule)
-        if self.acting is not None:
-            self.acting.register(schedule)
+        self.replicas.register(schedule)
         if self._traces is not None:
             self._traces.register(schedule)
         if self._tls_files is not None:
@@ -850,7 +695,7 @@ class Broker:
 
     def _on_flushed(self, physical_end: int) -> None:
         """Called on the flusher's thread."""
-        if self.replicas is not None and not self._flush_is_told:
+        if self._tells_flushes and not self._flush_is_told:
             self._flush_is_told = True
             self._loop.call_soon_threadsafe(self._tell_replicas)
         if self._store_config.syncs_before_ack and not self._flushes.is_noted:
@@ -859,8 +704,7 @@ class Broker:
 
     def _tell_replicas(self) -> None:
         self._flush_is_told = False
-        if self.replicas is not None:
-            self.replicas.ha.flushed()
+        self.replicas.flushed()
 
     def _flush_tick(self) -> None:
         self.server.schedule_tick()

@@ -18,7 +18,7 @@ from typing import Any, cast
 from contrail.broker.app import Broker
 from contrail.broker.config import BrokerConfig
 from contrail.broker.intake import Intake
-from contrail.broker.replicas import SlaveSide
+from contrail.broker.pair_side import SlaveOfPair
 from contrail.broker.replication_config import ReplicationConfig
 from contrail.clock import Clock
 from contrail.errors import CallFailed
@@ -108,8 +108,8 @@ class FaultyBroker(Broker):
         if is_cut_off == self.is_cut_off:
             return
         self.is_cut_off = is_cut_off
-        if isinstance(self.replicas, SlaveSide):
-            follower = self.replicas.ha
+        if isinstance(self.replicas, SlaveOfPair):
+            follower = self.replicas.link.ha
             # Told and mended at once, not only with the next attempt to connect.
             if is_cut_off:
                 follower._disconnect("cut_off_by_the_test")
@@ -119,9 +119,9 @@ class FaultyBroker(Broker):
 
     def _wire_replicas(self) -> None:
         super()._wire_replicas()
-        if isinstance(self.replicas, SlaveSide):
-            self.replicas.ha.dial = self._dial
-            self.replicas._tables._caller = _CuttableCaller(self, self._caller)
+        if isinstance(self.replicas, SlaveOfPair):
+            self.replicas.link.ha.dial = self._dial
+            self.replicas.link._tables._caller = _CuttableCaller(self, self._caller)
 
     async def _dial(
         self, user: LinkUser, address: str, *, tls: ssl.SSLContext | None = None

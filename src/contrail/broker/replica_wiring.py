@@ -1,0 +1,105 @@
+"""The one place that knows every role: what a role means for the parts made before its side.
+
+A third role is added here, and as one more ``ReplicaSide``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from contrail.broker.acting_side import registration_terms
+from contrail.broker.config import BrokerConfig
+from contrail.broker.pair_side import AloneSide, MasterOfPair, SlaveOfPair
+from contrail.broker.replica_side import ReplicaSide, SideNeed
+from contrail.broker.replication_config import HA_PORT_DISTANCE, ReplicationConfig
+from contrail.broker.services.acknowledgements import Acknowledgements, HoldReason
+from contrail.broker.services.deliveries import Deliveries
+from contrail.broker.services.escape_bridge import EscapeBridge
+from contrail.broker.state.escaped import Escaped
+from contrail.broker.state.stats import BrokerStats
+from contrail.clock import Clock
+from contrail.model.host import Host
+from contrail.store import MessageStore, StoreConfig
+from contrail.wire.caller import Caller
+
+
+@dataclass(frozen=True, slots=True)
+class RoleTerms:
+    """The decisions of a role's settings before store and services are there."""
+
+    config: BrokerConfig
+    replication: ReplicationConfig
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker takes messages from its start on."""
+        return self.config.role.leads
+
+    @property
+    def may_go_fast(self) -> bool:
+        """Whether requests may take the fast path: a slave's gate is before the general way."""
+        return self.leads
+
+    @property
+    def port_distances(self) -> tuple[int, ...]:
+        """The ports beside the main port that peers connect to, where that is chosen freely."""
+        return (HA_PORT_DISTANCE,) if self._listens_for_slaves else ()
+
+    @property
+    def _listens_for_slaves(self) -> bool:
+        return self.leads and self.replication.admits_peers
+
+    def ha_address(self, main_port: int) -> str:
+        """Where slaves connect to; empty if nothing listens for them."""
+        if not self._listens_for_slaves:
+            return ""
+        return str(Host(self.config.broker_ip, self.replication.ha_port(main_port)))
+
+    @property
+    def registration_terms(self) -> Mapping[str, str]:
+        """Further fields of this broker's registrations."""
+        return registration_terms(self.replication)
+
+    def acknowledgements(self, store_config: StoreConfig, clock: Clock) -> Acknowledgements:
+        """Answers held for the disk or for slaves, whichever this role waits for."""
+        waits_for_slaves = self.replication.required_replicas(self.config.role) > 1
+        return Acknowledgements(
+            clock,
+            waits=store_config.syncs_before_ack or waits_for_slaves,
+            disk_timeout_ms=store_config.sync_flush_timeout_ms,
+            slave_timeout_ms=self.replication.slave_timeout_ms,
+            reason=HoldReason.SLAVE if waits_for_slaves else HoldReason.DISK,
+        )
+
+    def deliveries(
+        self,
+        store: MessageStore,
+        stats: BrokerStats,
+        escaped: Escaped,
+        clock: Clock,
+        *,
+        on_appended: Callable[[], None],
+        caller: Callable[[], Caller],
+        name_servers: Callable[[], list[str]],
+    ) -> Deliveries:
+        """The broker's own messages go into its log; those of an acting slave to other brokers."""
+        if self.leads or not self.replication.acting_master:
+            return Deliveries(store, stats, on_appended=on_appended)
+        return EscapeBridge(
+            store,
+            stats,
+            caller,
+            escaped,
+            broker_name=self.config.broker_name,
+            name_servers=name_servers,
+            clock=clock,
+            is_enabled=self.replication.remote_escape,
+        )
+
+
+def replica_side(need: SideNeed) -> ReplicaSide:
+    """The side of this broker's role."""
+    if not need.config.role.leads:
+        return SlaveOfPair(need)
+    return MasterOfPair(need) if need.replication.admits_peers else AloneSide(need)
