@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from contrail.protocol.group_messages import Append, Message
 from contrail.replication.state.epochs import EpochTable
 from contrail.replication.state.group_effects import (
     AppendMarker,
@@ -20,7 +21,6 @@ from contrail.replication.state.group_effects import (
     Send,
     Truncate,
 )
-from contrail.replication.state.group_messages import Append, Message
 from contrail.replication.state.member import Member, MemberLog
 from contrail.replication.state.voters import Voters
 from tests.simulation.disk import SimulatedDisk, Unit

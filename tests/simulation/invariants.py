@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from contrail.replication.state.group_effects import Role, RoleChanged
-from contrail.replication.state.group_messages import (
+from contrail.protocol.group_messages import (
     AppendAnswer,
     Message,
     PreVote,
     PreVoteAnswer,
     VoteAnswer,
 )
+from contrail.replication.state.group_effects import Role, RoleChanged
 from tests.simulation.disk import Unit
 
 if TYPE_CHECKING:

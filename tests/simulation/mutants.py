@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from contrail.protocol.group_messages import (
+    Append,
+    AppendAnswer,
+    Message,
+    TimeoutNow,
+    Vote,
+    VoteAnswer,
+)
 from contrail.replication.state.epochs import EpochTable
 from contrail.replication.state.group_effects import (
     AppendMarker,
@@ -12,14 +20,6 @@ from contrail.replication.state.group_effects import (
     Role,
     Send,
     Truncate,
-)
-from contrail.replication.state.group_messages import (
-    Append,
-    AppendAnswer,
-    Message,
-    TimeoutNow,
-    Vote,
-    VoteAnswer,
 )
 from contrail.replication.state.member import Member
 from tests.simulation.group import Group, Node

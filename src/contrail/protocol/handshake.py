@@ -11,6 +11,8 @@ later frames come from the same bytes.
 
 Peers of different versions use the lower one, if both know it. Unknown fields and features of an
 introduction are ignored.
+
+Two members of a failover group are equals: the one that dials takes the slave's part.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ NONCE_BYTES = 32
 PROOF_BYTES = 32
 INTRODUCTION_BYTES_MAX = 8192
 _NAME_CHARS_MAX = 255
-MASTER, SLAVE = "master", "slave"
+MASTER, SLAVE, MEMBER = "master", "slave", "member"
+_OPPOSITE = {MASTER: SLAVE, SLAVE: MASTER, MEMBER: MEMBER}
 
 
 class HandshakeRefused(RemoteProtocolError):
@@ -54,8 +57,11 @@ class Introduction:
     group: str = ""
     nonce: bytes
     fingerprint: str
+    member: str = ""
+    """The id of a member within its failover group."""
 
     def encode(self) -> bytes:
+        member = {"member": self.member} if self.member else {}
         return json.dumps(
             {
                 "version": self.version,
@@ -69,6 +75,7 @@ class Introduction:
                 "group": self.group,
                 "nonce": self.nonce.hex(),
                 "secret": self.fingerprint,
+                **member,
             }
         ).encode()
 
@@ -96,6 +103,7 @@ class Introduction:
             group=_name(fields["group"]),
             nonce=bytes.fromhex(fields["nonce"]),
             fingerprint=_name(fields["secret"]),
+            member=_name(fields.get("member", "")),
         )
         if len(found.nonce) != NONCE_BYTES:
             raise ValueError(f"a nonce of {len(found.nonce)} bytes")
@@ -133,7 +141,7 @@ class SlaveHandshake:
         _require_matching(self._own, peer)
         transcript = _transcript(self.hello, answer, self._channel)
         _require_proof(self._secret, MASTER, transcript, proof, peer)
-        agreement = _agree(self._own, peer, self._secret, transcript)
+        agreement = _agree(self._own, peer, self._secret, transcript, is_dialer=True)
         return _proof(self._secret, SLAVE, transcript), agreement
 
 
@@ -168,7 +176,7 @@ class MasterHandshake:
         if self._peer is None:
             raise RemoteProtocolError("handshake", "a proof before the introduction")
         _require_proof(self._secret, SLAVE, self._transcript, payload, self._peer)
-        return _agree(self._own, self._peer, self._secret, self._transcript)
+        return _agree(self._own, self._peer, self._secret, self._transcript, is_dialer=False)
 
 
 def fingerprint_of(secret: bytes) -> str:
@@ -190,10 +198,15 @@ def _require_matching(own: Introduction, peer: Introduction) -> None:
             f"{_named(peer)} speaks versions {peer.version_min} to {peer.version}, {_named(own)} "
             f"{own.version_min} to {own.version}: upgrade the older one",
         )
-    wanted = (own.cluster, own.broker_name, own.group, MASTER if own.role == SLAVE else SLAVE)
+    wanted = (own.cluster, own.broker_name, own.group, _OPPOSITE[own.role])
     if (peer.cluster, peer.broker_name, peer.group, peer.role) != wanted:
         raise HandshakeRefused("stranger", f"{_named(peer)} is no peer of {_named(own)}")
-    if peer.broker_id == own.broker_id or (peer.broker_id == 0) != (peer.role == MASTER):
+    if peer.role == MEMBER:
+        if not peer.member or peer.member == own.member:
+            raise HandshakeRefused(
+                "member", f"{_named(peer)} cannot be beside {_named(own)}: dLegerSelfId must differ"
+            )
+    elif peer.broker_id == own.broker_id or (peer.broker_id == 0) != (peer.role == MASTER):
         raise HandshakeRefused(
             "broker_id", f"{_named(peer)} cannot be beside {_named(own)}: a master has id 0"
         )
@@ -204,17 +217,18 @@ def _require_matching(own: Introduction, peer: Introduction) -> None:
         )
 
 
-def _agree(own: Introduction, peer: Introduction, secret: bytes, transcript: bytes) -> Agreement:
+def _agree(
+    own: Introduction, peer: Introduction, secret: bytes, transcript: bytes, *, is_dialer: bool
+) -> Agreement:
     to_slave = _derived(secret, b"contrail ha to slave\0", transcript)
     to_master = _derived(secret, b"contrail ha to master\0", transcript)
-    sends_to_slave = own.role == MASTER
     return Agreement(
         min(own.version, peer.version),
         frozenset(own.features) & frozenset(peer.features),
         peer,
         SEALED in (*own.needs, *peer.needs),
-        to_slave if sends_to_slave else to_master,
-        to_master if sends_to_slave else to_slave,
+        to_master if is_dialer else to_slave,
+        to_slave if is_dialer else to_master,
     )
 
 
@@ -238,7 +252,8 @@ def _require_proof(
 
 
 def _named(broker: Introduction) -> str:
-    return f"{broker.role} {broker.cluster}/{broker.broker_name}:{broker.broker_id}"
+    number = broker.member or broker.broker_id
+    return f"{broker.role} {broker.cluster}/{broker.broker_name}:{number}"
 
 
 def _name(value: Any) -> str:

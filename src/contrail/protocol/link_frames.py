@@ -52,6 +52,17 @@ class Kind(IntEnum):
     BEGIN = 6
     REPORT = 7
     TRANSFER = 8
+    # Between members of a failover group; ``group_frames`` has their payloads.
+    MEMBER = 9
+    PRE_VOTE = 10
+    PRE_VOTE_ANSWER = 11
+    VOTE = 12
+    VOTE_ANSWER = 13
+    APPEND = 14
+    APPEND_ANSWER = 15
+    APPEND_REFUSAL = 16
+    TIMEOUT_NOW = 17
+    PING = 18
 
 
 class Begin(NamedTuple):

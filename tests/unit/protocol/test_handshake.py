@@ -12,6 +12,7 @@ from contrail.errors import RemoteProtocolError
 from contrail.protocol.handshake import (
     FEATURES,
     MASTER,
+    MEMBER,
     NONCE_BYTES,
     SEALED,
     SLAVE,
@@ -191,3 +192,39 @@ def test_a_field_of_another_kind_is_refused(changes: dict[str, Any]) -> None:
 def test_a_proof_before_the_introduction_is_refused() -> None:
     with pytest.raises(RemoteProtocolError):
         MasterHandshake(introduction(MASTER), SECRET).proved(b"\0" * 32)
+
+
+def member(number: int, **changes: Any) -> Introduction:
+    nonce = bytes([number]) * NONCE_BYTES
+    return introduction(MEMBER, **{"nonce": nonce, "member": f"n{number}", **changes})
+
+
+@pytest.mark.proves("replication.failover.link")
+def test_members_of_a_group_meet_as_equals() -> None:
+    dialer, acceptor = meet(member(0, group="g"), member(1, group="g"))
+    assert dialer.sending_key == acceptor.receiving_key
+    assert dialer.receiving_key == acceptor.sending_key
+    assert dialer.sending_key != dialer.receiving_key
+    assert (dialer.peer.member, acceptor.peer.member) == ("n1", "n0")
+
+
+@pytest.mark.proves("replication.failover.link")
+@pytest.mark.parametrize(
+    ("peer", "reason"),
+    [
+        (member(0), "member"),
+        (member(2, member=""), "member"),
+        (member(2, group="other"), "stranger"),
+        (introduction(SLAVE), "stranger"),
+        (introduction(MASTER), "stranger"),
+    ],
+)
+def test_a_member_takes_only_another_member_of_its_group(peer: Introduction, reason: str) -> None:
+    with pytest.raises(HandshakeRefused) as refusal:
+        MasterHandshake(member(0), SECRET).greeted(peer.encode())
+    assert refusal.value.reason == reason
+
+
+def test_an_introduction_without_a_member_is_as_it_was() -> None:
+    assert b"member" not in introduction(SLAVE).encode()
+    assert Introduction.decode(member(3).encode()).member == "n3"

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from contrail.protocol.group_messages import (
+    Append,
+    AppendAnswer,
+    AppendRefusal,
+    Message,
+    PreVote,
+    PreVoteAnswer,
+    TimeoutNow,
+    Vote,
+    VoteAnswer,
+)
 from contrail.replication.state.epochs import EpochStart, EpochTable
 from contrail.replication.state.group_effects import (
     AppendMarker,
@@ -13,17 +24,6 @@ from contrail.replication.state.group_effects import (
     SaveVote,
     Send,
     Truncate,
-)
-from contrail.replication.state.group_messages import (
-    Append,
-    AppendAnswer,
-    AppendRefusal,
-    Message,
-    PreVote,
-    PreVoteAnswer,
-    TimeoutNow,
-    Vote,
-    VoteAnswer,
 )
 from contrail.replication.state.member import Member, MemberLog
 from contrail.replication.state.voters import Voters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from contrail.replication.state.group_messages import Message
+from contrail.protocol.group_messages import Message
 
 
 class Role(Enum):

@@ -18,6 +18,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from contrail.protocol.group_messages import (
+    Append,
+    AppendAnswer,
+    AppendRefusal,
+    Message,
+    PreVote,
+    PreVoteAnswer,
+    TimeoutNow,
+    Vote,
+    VoteAnswer,
+)
 from contrail.replication.state.epochs import EpochTable
 from contrail.replication.state.group_effects import (
     AppendMarker,
@@ -30,17 +41,6 @@ from contrail.replication.state.group_effects import (
     SaveVote,
     Send,
     Truncate,
-)
-from contrail.replication.state.group_messages import (
-    Append,
-    AppendAnswer,
-    AppendRefusal,
-    Message,
-    PreVote,
-    PreVoteAnswer,
-    TimeoutNow,
-    Vote,
-    VoteAnswer,
 )
 from contrail.replication.state.progress import Progress
 from contrail.replication.state.voters import Voters, is_single_change
