@@ -87,6 +87,10 @@ class Guards:
         self._by_code: dict[int, tuple[Callable[[Guards, Connection, int], Verdict], ...]] = {}
         # Whether a guard may object to a send now; if so, ``verdict`` is asked.
         self.looks_at_sends = False
+        # The refusal of sends by a member of a failover group that does not lead.
+        self.not_leading: Callable[[], Response] | None = None
+        # Of such a member: whether it may note consumers' progress, which fast pulls do.
+        self.has_lease: Callable[[], bool] | None = None
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -127,6 +131,14 @@ class Guards:
     def too_busy(self, peer: Connection, code: int) -> Verdict:
         return None if self.busy is None else self.busy.answer(peer)
 
+    def led_elsewhere(self, peer: Connection, code: int) -> Verdict:
+        """Another member of the group takes sends."""
+        return None if self.not_leading is None else self.not_leading()
+
+    def without_lease(self, peer: Connection, code: int) -> Verdict:
+        """The general way reads on and notes no progress."""
+        return None if self.has_lease is None or self.has_lease() else Ruling.GENERAL
+
     def leaving(self, peer: Connection, code: int) -> Verdict:
         """The router answers by the version of each client."""
         return Ruling.GENERAL
@@ -141,5 +153,7 @@ GUARDS = (
     Guard(_FOR_THE_LIVING, Guards.gone),
     Guard(_NOT_ON_THE_FAST_PORT, Guards.on_wrong_port),
     Guard(PULLS, Guards.too_busy),
+    Guard(SENDS, Guards.led_elsewhere, stands=lambda guards: guards.not_leading is not None),
+    Guard(PULLS, Guards.without_lease, stands=lambda guards: guards.has_lease is not None),
     Guard(PULLS | SENDS, Guards.leaving, stands=lambda guards: guards.is_leaving),
 )

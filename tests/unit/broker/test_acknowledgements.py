@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contrail.broker.services.acknowledgements import Acknowledgements, HoldReason
+from contrail.broker.services.acknowledgements import Acknowledgements, HoldReason, doubt_fields
 from contrail.clock import ManualClock
 from contrail.protocol.codes import ResponseCode
 from contrail.wire.server import Server
@@ -130,3 +130,16 @@ def test_a_broker_that_stops_tells_why_messages_may_not_be_safe_and_not_that_the
     room.held.give_up()
     assert room.told == [ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT]
     assert not room.held
+
+
+@pytest.mark.proves("replication.failover.in-doubt")
+@pytest.mark.parametrize("way", ["give_up", "fail", "expire"])
+def test_an_appended_message_of_a_group_is_in_doubt_and_never_refused(way: str) -> None:
+    """Other members may have it and commit it, whatever happens to this one."""
+    room = _Room()
+    room.hold(100, HoldReason.GROUP)
+    room.clock.advance(ms=3001)
+    getattr(room.held, way)()
+    assert room.told == [ResponseCode.SYSTEM_ERROR]
+    assert doubt_fields(room.told[0]) == {"contrailInDoubt": "true"}
+    assert doubt_fields(ResponseCode.SERVICE_NOT_AVAILABLE) == {}

@@ -75,3 +75,31 @@ def test_the_first_guard_that_objects_decides(router: RequestRouter) -> None:
 def test_room_is_what_the_router_has(router: RequestRouter) -> None:
     peer: Any = SimpleNamespace(in_flight_count=1)
     assert Guards(router).room_of(peer) == 2
+
+
+@pytest.mark.proves("replication.failover.gates")
+def test_a_member_that_does_not_lead_refuses_sends_on_both_ways_and_names_the_leader(
+    router: RequestRouter,
+) -> None:
+    guards = Guards(router)
+    guards.not_leading = lambda: NOT_YOU
+    guards.has_lease = lambda: False
+    guards.begin_anew()
+    assert guards.looks_at_sends
+    assert [guards.verdict(PEER, code) for code in SENDS] == [NOT_YOU] * 3
+    assert {guards.verdict(PEER, code) for code in PULLS} == {Ruling.GENERAL}
+    guards.go_away()
+    assert [guards.verdict(PEER, code) for code in SENDS] == [NOT_YOU] * 3
+
+
+@pytest.mark.proves("replication.failover.gates")
+def test_a_leader_takes_sends_without_a_guard_and_fast_pulls_while_it_has_its_lease(
+    router: RequestRouter,
+) -> None:
+    guards, lease = Guards(router), [True]
+    guards.has_lease = lambda: lease[0]
+    guards.begin_anew()
+    assert not guards.looks_at_sends
+    assert {guards.verdict(PEER, code) for code in PULLS} == {None}
+    lease[0] = False
+    assert {guards.verdict(PEER, code) for code in PULLS} == {Ruling.GENERAL}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from contrail.broker.handlers.send_answers import Sent, Stored, stored_run
 from contrail.errors import BatchIllegal, MessageIllegal, StoreError
 from contrail.model.topic import QueueType
@@ -107,3 +109,17 @@ def test_a_refusal_has_the_code_of_its_error() -> None:
         ResponseCode.SYSTEM_ERROR,
     ]
     assert [bool(answer.fields) for answer in setting.told()] == [True, True, False]
+
+
+@pytest.mark.proves("replication.failover.in-doubt")
+def test_in_a_group_every_send_waits_and_says_when_it_is_in_doubt() -> None:
+    setting = Setting(waits=True)
+    setting.room.acknowledgements.waits_for_all = True
+    run = AppendedRun([0, 1], [0, 100], 5, 200)
+    sents = [setting.sent(1), setting.sent(2, waits=False)]
+    setting.answers.promise(stored_run(sents, run), run.physical_end)
+    assert setting.told() == []
+    setting.answers.answer(stored_run(sents, run), ResponseCode.SYSTEM_ERROR, 0.0)
+    told = setting.told()
+    assert [(one.code, one.fields["contrailInDoubt"]) for one in told] == [(1, "true")] * 2
+    assert told[0].remark is not None and "may still be committed" in told[0].remark

@@ -81,12 +81,30 @@ def _reading(code: int, handler: Handler, gate: SlaveGate) -> Handler:
             raise RequestRejected(
                 refusal_of(code), "this broker is a slave, and slaveReadEnable is false there"
             )
-        return handler(request if gate.is_prime() else _without_commit(request), peer)
+        return handler(request if gate.is_prime() else without_commit(request), peer)
 
     return handle
 
 
-def _without_commit(request: Request) -> Request:
+def served_by_followers(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+    """Handlers of a member that does not lead; those that read and write are stripped of writes."""
+    found = dict(handlers)
+    for code in PULLS & found.keys():
+        found[code] = _stripped(found[code])
+    query = RequestCode.QUERY_CONSUMER_OFFSET
+    if query in found:
+        found[query] = _querying(found[query])
+    return found
+
+
+def _stripped(handler: Handler) -> Handler:
+    def handle(request: Request, peer: Peer) -> Answer:
+        return handler(without_commit(request), peer)
+
+    return handle
+
+
+def without_commit(request: Request) -> Request:
     """A group's progress counts where its master is: the next copy of its table would undo it."""
     text = request.fields.get(_SYS_FLAG, "")
     if not text.isdecimal() or not int(text) & _COMMITS:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.acknowledgements import Acknowledgements, doubt_fields
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.errors import BatchIllegal, MessageIllegal, StoreError
@@ -25,6 +25,7 @@ from contrail.wire.connection import Connection
 from contrail.wire.request_times import RequestTimes
 
 _log = logging.getLogger(__name__)
+_IN_DOUBT_REMARK = "no majority of the group has answered: the message may still be committed"
 
 
 class Sent(NamedTuple):
@@ -93,7 +94,8 @@ class SendAnswers:
         if not self._acknowledgements.waits:
             self.answer(stored, ResponseCode.SUCCESS, arrived_s)
             return
-        waiting = [one for one in stored if one.sent.waits]
+        waits_for_all = self._acknowledgements.waits_for_all
+        waiting = [one for one in stored if one.sent.waits or waits_for_all]
         if len(waiting) < len(stored):
             hurried = [one for one in stored if not one.sent.waits]
             self.answer(hurried, ResponseCode.SUCCESS, arrived_s)
@@ -164,7 +166,9 @@ class SendAnswers:
             fields["transactionId"] = sent.unique_key.decode("utf-8", "replace")
         if sent.recall_handle is not None:
             fields["recallHandle"] = sent.recall_handle
-        sent.peer.answer(sent.opaque, Response(code, None, fields))
+        doubt = doubt_fields(code)
+        remark = _IN_DOUBT_REMARK if doubt else None
+        sent.peer.answer(sent.opaque, Response(code, remark, fields | doubt))
 
     def refuse_all(self, sents: Sequence[Sent], error: StoreError) -> None:
         self._stats.put_failed(len(sents))

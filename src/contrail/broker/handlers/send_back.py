@@ -206,6 +206,7 @@ class SendBackHandlers:
 
         def release(code: ResponseCode) -> None:
             if code is not ResponseCode.SUCCESS:
+                # The consumer sends it back again, in doubt or not: twice is better than never.
                 peer.reply(request, Response(ResponseCode.SYSTEM_ERROR, code.name))
                 return
             self._count(message, group, is_dead)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.acknowledgements import Acknowledgements, doubt_fields
 from contrail.broker.services.sink_sends import SinkSend, SinkSends
 from contrail.broker.services.sink_transactions import Ended, SinkTransactions, Told
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -215,7 +215,8 @@ class SinkHandlers:
 
         def release(code: ResponseCode) -> None:
             remark = None if code is ResponseCode.SUCCESS else _UNSAFE
-            peer.reply(request, Response(code, remark, answer.fields, answer.body))
+            fields = (answer.fields or {}) | doubt_fields(code) or answer.fields
+            peer.reply(request, Response(code, remark, fields, answer.body))
 
         if self._store.poisoned is not None:
             release(ResponseCode.SERVICE_NOT_AVAILABLE)

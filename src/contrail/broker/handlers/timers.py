@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Protocol
 
-from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.acknowledgements import IN_DOUBT_CODE, Acknowledgements, doubt_fields
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.timers import Timers
 from contrail.broker.services.topics import Topics
@@ -132,6 +132,10 @@ class TimerHandlers:
         def release(code: ResponseCode) -> None:
             if code is ResponseCode.SERVICE_NOT_AVAILABLE:
                 peer.reply(request, self._answer(code, "the recall could not be made durable"))
+            elif code == IN_DOUBT_CODE:
+                answer = self._answer(code, "the recall may still be committed, or not")
+                answer.fields = (answer.fields or {}) | doubt_fields(code)
+                peer.reply(request, answer)
             else:
                 # RocketMQ reports a late flush as success here.
                 peer.reply(request, self._recalled(handle))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.acknowledgements import Acknowledgements, doubt_fields
 from contrail.broker.services.transaction_operators import TransactionOperators
 from contrail.broker.services.transactions import Told, Transactions
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -127,7 +127,11 @@ class TransactionHandlers:
                 peer.reply(request, Response(_code_of(error), str(error)))
             elif not request.one_way:
                 self._answers.when_safe(
-                    peer, physical_end, lambda code: peer.reply(request, Response(code))
+                    peer,
+                    physical_end,
+                    lambda code: peer.reply(
+                        request, Response(code, fields=doubt_fields(code) or None)
+                    ),
                 )
 
         return told

@@ -15,15 +15,22 @@ from typing import NamedTuple
 
 from contrail.clock import Clock
 from contrail.protocol.codes import ResponseCode
+from contrail.protocol.failover_fields import IN_DOUBT_FIELD
 from contrail.wire.connection import Connection
 from contrail.wire.peer import Peer
+
+IN_DOUBT_CODE = ResponseCode.SYSTEM_ERROR
+"""The code of an answer in doubt; 14 would tell a client that nothing was stored."""
 
 EXPIRE_INTERVAL_MS = 100
 """How often ``Acknowledgements.expire`` is to be called."""
 
 Release = Callable[[ResponseCode], None]
 """Sends the answers: SUCCESS, the code of a ``HoldReason``, SLAVE_NOT_AVAILABLE without a slave, or
-SERVICE_NOT_AVAILABLE after a failed sync."""
+SERVICE_NOT_AVAILABLE after a failed sync.
+
+``IN_DOUBT_CODE`` says that a message of a failover group is in doubt: another leader may commit it.
+"""
 
 
 class HoldReason(Enum):
@@ -31,7 +38,7 @@ class HoldReason(Enum):
 
     DISK = (5_000, ResponseCode.FLUSH_DISK_TIMEOUT)
     SLAVE = (3_000, ResponseCode.FLUSH_SLAVE_TIMEOUT)
-    GROUP = (3_000, ResponseCode.SYSTEM_ERROR)
+    GROUP = (3_000, IN_DOUBT_CODE)
 
     def __init__(self, timeout_ms: int, code: ResponseCode) -> None:
         self.timeout_ms = timeout_ms
@@ -66,6 +73,8 @@ class Acknowledgements:
         """
         self._clock = clock
         self.waits = waits
+        # In a group an answer before the commit would promise what another leader may cut off.
+        self.waits_for_all = reason is HoldReason.GROUP
         self._reason = reason
         self._timeouts_ms = {reason: reason.timeout_ms for reason in HoldReason}
         self._timeouts_ms[HoldReason.DISK] = disk_timeout_ms
@@ -138,15 +147,20 @@ class Acknowledgements:
             held.release(held.reason.code)
 
     def give_up(self) -> None:
-        """The broker stops: what is held is stored, and waits no longer to be safe."""
+        """The broker stops, or leads no more: what is held is stored, and waits no longer."""
         while self._held:
             held = self._held.popleft()
             held.release(held.reason.code)
 
     def fail(self) -> None:
-        """A sync failed: nothing will be durable any more, and no producer is told otherwise."""
+        """A sync failed: nothing will be durable any more, and no producer is told otherwise.
+
+        Other members of a group may have the message and commit it: there it is in doubt.
+        """
         while self._held:
-            self._held.popleft().release(ResponseCode.SERVICE_NOT_AVAILABLE)
+            held = self._held.popleft()
+            is_in_doubt = held.reason is HoldReason.GROUP
+            held.release(held.reason.code if is_in_doubt else ResponseCode.SERVICE_NOT_AVAILABLE)
 
 
 class FlushNews:
@@ -162,3 +176,8 @@ def count_in_flight(peer: Peer, change: int) -> None:
     """Count a connection's held requests up or down: a connection has a bounded number."""
     if isinstance(peer, Connection):
         peer.in_flight_count += change
+
+
+def doubt_fields(code: int) -> dict[str, str]:
+    """The field that says "in doubt", if a held answer was released with this code."""
+    return {IN_DOUBT_FIELD: "true"} if code == IN_DOUBT_CODE else {}
