@@ -84,7 +84,8 @@ class MemberHello:
     """A member's word about itself and its settings, after both have proved the secret.
 
     ``group_id`` and ``replica_uuid`` are empty for a member that belongs to no group yet.
-    ``facts`` are settings that shape bytes: they must be equal at both.
+    ``facts`` are settings that shape bytes: they must be equal at both. ``address`` is where
+    clients reach the member; followers send them to the leader's.
     """
 
     version: int = VERSION
@@ -96,6 +97,7 @@ class MemberHello:
     phase: str
     wall_ms: int
     facts: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
 
     def encode(self) -> bytes:
         return json.dumps(
@@ -109,6 +111,7 @@ class MemberHello:
                 "phase": self.phase,
                 "wallMs": self.wall_ms,
                 "facts": dict(self.facts),
+                "address": self.address,
             }
         ).encode()
 
@@ -141,6 +144,7 @@ class MemberHello:
             phase=_name(fields["phase"]),
             wall_ms=_typed(fields["wallMs"], int),
             facts={_name(key): _fact(text) for key, text in facts.items()},
+            address=_name(fields.get("address", "")),
         )
 
 

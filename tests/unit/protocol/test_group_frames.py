@@ -38,6 +38,7 @@ HELLO = MemberHello(
     phase="voter",
     wall_ms=5,
     facts={"segmentBytes": "1048576"},
+    address="127.0.0.1:10911",
 )
 
 
