@@ -62,6 +62,10 @@ class StoreFollows(StoreReadOnly):
     """The store of a slave takes records from its master's log alone."""
 
 
+class LogCut(StoreError):
+    """Bytes of a group member's log were cut off: the group's leader has others there."""
+
+
 class DeliveryUnderWay(StoreError):
     """A slave that acts as master is sending the messages to another broker; ask again later."""
 

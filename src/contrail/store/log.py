@@ -8,7 +8,7 @@ has the store's own threads: the flusher (``fdatasync``), the segment preparer, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -57,9 +57,11 @@ from contrail.store.services.row_repair import RowRepair
 from contrail.store.services.row_sources import OpenRows
 from contrail.store.services.scrub import Scrubber
 from contrail.store.services.sifting import Sifted, Sifting, SiftLimits
+from contrail.store.services.truncation import Truncation
+from contrail.store.services.unit_walk import UnitWalk
 from contrail.store.services.upkeep import Upkeep
 from contrail.store.state.append import AppendState
-from contrail.store.state.positions import Positions
+from contrail.store.state.positions import NO_LIMIT, Positions
 from contrail.store.state.raw_append import plan_raw
 from contrail.store.state.reading import GetStatus
 from contrail.store.state.record_crc import RecordCrcRule
@@ -92,9 +94,12 @@ class MessageStore:
         batch_topics: frozenset[bytes],
         is_abandoned: Callable[[], bool],
         follows: bool,
+        in_group: bool,
     ) -> None:
         self._is_abandoned = is_abandoned
         self.follows = follows
+        self.in_group = in_group
+        self._leads = False
         self._config = config
         self._clock = clock
         self._files = files
@@ -146,10 +151,13 @@ class MessageStore:
         batch_topics: frozenset[bytes] = frozenset(),
         is_abandoned: Callable[[], bool] = lambda: False,
         follows: bool = False,
+        in_group: bool = False,
     ) -> Self:
         """Lock the folder, recover it and make it ready.
 
-        With ``follows`` the log takes a master's bytes by ``append_raw`` and no other append.
+        With ``follows`` the log takes a master's bytes by ``append_raw`` and no other append. The
+        log of a member ``in_group`` does so until ``lead``; it is derived, read and acknowledged
+        up to ``commit_to``, and ``truncate`` cuts it.
 
         ``on_arrival`` is called on the owner's thread from ``dispatch``; ``on_flushed`` and
         ``on_poisoned`` may be called on the flusher's. ``is_abandoned`` is asked between steps.
@@ -160,6 +168,7 @@ class MessageStore:
             StoreCorrupt: durable messages are damaged or missing, and loss was not accepted.
             StoreLayoutError: a file has a name or length that does not belong there.
         """
+        assert not in_group or config.syncs_before_ack, "a group acknowledges what is synced"
         files = files or FileSystem()
         lock = StoreLock(files, config.root / "lock")
         try:
@@ -182,6 +191,7 @@ class MessageStore:
                 batch_topics=batch_topics,
                 is_abandoned=is_abandoned,
                 follows=follows,
+                in_group=in_group,
             )
         except OSError as error:
             lock.release()
@@ -193,6 +203,7 @@ class MessageStore:
         return store
 
     _lock: StoreLock
+    retention_limit: Callable[[], int]
 
     def _recover(self, accept_loss: bool) -> tuple[RecoveredLog, ApacheCheckpoint]:
         tidied = self._segments.load()
@@ -205,12 +216,13 @@ class MessageStore:
             self._index,
             self._dispatcher,
             accept_loss=accept_loss,
+            in_group=self.in_group,
             go_on=self.go_on,
         )
         was_clean = not self._files.exists(self._abort_path)
         recovered, self.recovery = recovery.run(known, was_clean=was_clean)
         self.recovery.problems += tidied
-        if self.follows:
+        if self.follows or self.in_group:
             # Whether a record of the master has a CRC of its own is the master's setting.
             recovered.crc_rule = RecordCrcRule(recovered.crc_rule.check)
         return recovered, known.apache or ApacheCheckpoint()
@@ -257,6 +269,8 @@ class MessageStore:
         self.positions = Positions(
             recovered.physical_end, syncs_before_ack=self._config.syncs_before_ack
         )
+        if self.in_group:
+            self.positions.commit_limit = self._dispatcher.dispatched_end
         self._flusher = Flusher(
             self._files,
             self._segments,
@@ -304,6 +318,7 @@ class MessageStore:
         self._sifting = Sifting(
             self._segments, self._queues, crc_rule=recovered.crc_rule, waits=self.disk_waits
         )
+        self._records = UnitWalk(self._segments)
         self._lookup = Lookup(self._segments, self._queues, self._index, self._reading, self.damage)
 
     def _wire_upkeep(self, recovered: RecoveredLog, apache: ApacheCheckpoint) -> None:
@@ -312,6 +327,8 @@ class MessageStore:
         self._follows_refusal: StoreReadOnly | None = None
         if self.follows:
             self._follows_refusal = StoreFollows("a slave's log takes its master's records alone")
+        elif self.in_group:
+            self._follows_refusal = _not_leading()
         self._set_refusal()
         self.retention = Retention(
             self._config,
@@ -320,7 +337,9 @@ class MessageStore:
             self._queues,
             self._index,
             on_disk_full=self._set_disk_full,
-            before_removal=lambda end: end <= min(self.settled_end, self.dispatched_end),
+            before_removal=lambda end: (
+                end <= min(self.settled_end, self.dispatched_end, self.retention_limit())
+            ),
         )
         self.scrubber = Scrubber(
             self._config,
@@ -356,8 +375,22 @@ class MessageStore:
             apache=apache,
             crc_rule=recovered.crc_rule,
             offset_floors=self._floors_above_queues(recovered),
+            commit_hint=lambda: self.settled_end if self.in_group else None,
             on_failed=self._poison,
             on_refused=self._set_rows_refused,
+        )
+        # How far replication lets retention go: in a group nothing goes before it says so.
+        self.retention_limit = lambda: 0 if self.in_group else NO_LIMIT
+        self._truncation = Truncation(
+            self._files,
+            self._segments,
+            self._queues,
+            self.positions,
+            self._appender,
+            self._flusher,
+            self._dispatcher,
+            self._upkeep,
+            self._sent_file,
         )
 
     def _restore_next_offsets(self, recovered: RecoveredLog) -> None:
@@ -372,7 +405,7 @@ class MessageStore:
         return {key: floor for key, floor in floors if floor > self.queue_offset_max(*key)}
 
     def _pooled_writes(self) -> PooledWrites | None:
-        if not self._config.transient_pool_enabled or self.follows:
+        if not self._config.transient_pool_enabled or self.follows or self.in_group:
             return None
         self._pool = BufferPool(self._config.transient_pool_size, self._config.segment_bytes)
         return PooledWrites(self._files, self._pool)
@@ -422,7 +455,8 @@ class MessageStore:
             DiskFull: the disk has no room now.
             StorePoisoned: an earlier write or sync failed.
         """
-        assert self.follows, "a log with appends of its own takes no others"
+        is_fed = self.follows or (self.in_group and not self._leads)
+        assert is_fed, "a log with appends of its own takes no others"
         if physical_offset != self.physical_end and (
             not self.is_empty or physical_offset % self._config.segment_bytes
         ):
@@ -434,6 +468,7 @@ class MessageStore:
             physical_offset,
             segment_bytes=self._config.segment_bytes,
             record_bytes_max=self.raw_record_bytes_max,
+            takes_bare_blank=not self.in_group,
         )
         if not plan.pieces:
             return 0
@@ -470,6 +505,72 @@ class MessageStore:
         self._appender.begin_at(physical_offset)
         self._flusher.begin_at(physical_offset)
         self._dispatcher.begin_at(physical_offset)
+
+    # The log of a group's member.
+
+    def append_marker(self, draft: MessageDraft, queue_offset: int) -> AppendedRun:
+        """Append the first record of a new leader's epoch, the only one before ``lead``."""
+        assert self.in_group and not self._leads, "a marker begins an epoch"
+        return self._appender.append_marker(draft, queue_offset)
+
+    def commit_to(self, physical_end: int) -> None:
+        """The log is committed up to ``physical_end``: no leader ever cuts it below."""
+        assert self.in_group and physical_end <= self.physical_end, "commit lies in the log"
+        assert physical_end >= self.positions.commit_limit, "a commit never moves back"
+        self.positions.commit_limit = physical_end
+
+    def lead(self, offset_floors: Mapping[tuple[bytes, int], int]) -> None:
+        """Take own appends from now on; the marker is committed and derived, nothing behind it.
+
+        The next offset of every queue is what its rows say, or its floor where that is higher.
+        """
+        assert self.in_group and self.dispatched_end == self.physical_end, "a tail is not derived"
+        floors = self._upkeep.offset_floors
+        for key, floor in offset_floors.items():
+            floors[key] = max(floor, floors.get(key, 0))
+        next_offsets = {(topic, qid): q.queue_offset_max for topic, qid, q in self._queues.queues()}
+        for key, floor in floors.items():
+            next_offsets[key] = max(floor, next_offsets.get(key, 0))
+        self._state.reset(next_offsets)
+        self._leads, self._follows_refusal = True, None
+        self._set_refusal()
+
+    def stop_leading(self) -> None:
+        """Take the records of another leader from now on, and no own append."""
+        self._leads, self._follows_refusal = False, _not_leading()
+        self._set_refusal()
+
+    def truncate(self, physical_end: int) -> None:
+        """Cut the log where a record ends, not below the commit; it waits for the disk.
+
+        First end all links that hold views of the bytes behind: they are written again.
+
+        Raises:
+            StorePoisoned: the disk failed, now or before.
+        """
+        assert self.in_group and not self._leads, "a leader never cuts its log"
+        if self.poisoned is not None:
+            raise StorePoisoned(*self.poisoned.args) from self.poisoned
+        try:
+            self._truncation.run(physical_end)
+        except OSError as error:
+            failure = StorePoisoned(f"cutting the commit log failed: {error}")
+            failure.__cause__ = error
+            self._poison(failure)
+            raise failure from error
+
+    def units_end(self, physical_start: int, physical_limit: int, bytes_max: int) -> int:
+        """Where whole records from ``physical_start`` end: within ``bytes_max``, or one record.
+
+        A blank record goes with the record behind it. The bytes are in memory.
+        """
+        return self._records.units_end(physical_start, physical_limit, bytes_max)
+
+    def appended_between(
+        self, physical_start: int, physical_end: int, topics: frozenset[bytes]
+    ) -> Iterator[StoredMessage]:
+        """The messages of some topics in a stretch of the log, also above the commit."""
+        return self._records.messages_between(physical_start, physical_end, topics)
 
     def append_one(self, draft: MessageDraft) -> AppendedRun:
         return self._appender.append([draft])
@@ -954,3 +1055,7 @@ class MessageStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _not_leading() -> StoreFollows:
+    return StoreFollows("this member of a failover group does not lead: its leader takes sends")

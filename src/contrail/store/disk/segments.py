@@ -244,7 +244,11 @@ class SegmentList:
         return segment
 
     def remove_after(self, physical_end: int) -> list[Segment]:
-        """Unlink every segment that starts at or after ``physical_end``, the newest first."""
+        """Unlink every segment that starts at or after ``physical_end``, the newest first.
+
+        The folder is synced after each: a crash must not bring back a later one without the one
+        before it, which would look like a hole in the log.
+        """
         removed = []
         while self._segments and self._segments[-1].start >= physical_end:
             segment = self._segments.pop()
@@ -252,9 +256,8 @@ class SegmentList:
             segment.rest()
             self._files.unlink(segment.path)
             crashpoint("segment.cut_off")
+            self._files.sync_folder(segment.path.parent)
             removed.append(segment)
-        for folder in {segment.path.parent for segment in removed}:
-            self._files.sync_folder(folder)
         return removed
 
     def at(self, physical_offset: int) -> Segment | None:
@@ -264,6 +267,10 @@ class SegmentList:
             return None
         segment = self._segments[index]
         return segment if physical_offset < segment.end else None
+
+    def starts_at(self, physical_offset: int) -> bool:
+        """Whether a segment starts there, or would next."""
+        return physical_offset % self.segment_bytes == 0
 
     def between(self, physical_start: int, physical_end: int) -> list[Segment]:
         """Segments that hold any byte of the range, in order."""

@@ -127,6 +127,7 @@ class Appender:
 
     def append(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
         """Independent messages in order; a segment may end between two of them."""
+        self._refuse()
         return self._append(drafts if isinstance(drafts, list) else list(drafts))
 
     def append_chunks(self, chunks: list[PlainChunk]) -> AppendedChunks | None:
@@ -213,6 +214,12 @@ class Appender:
             return end
         return last + int.from_bytes(segment.view(last, 4), "big")
 
+    def append_marker(self, draft: MessageDraft, queue_offset: int) -> AppendedRun:
+        """The first record of a leader's epoch, also while other appends are refused."""
+        _refuse(self.raw_refusal)
+        self._state.set_next_offset(draft.topic, draft.queue_id, queue_offset)
+        return self._append([draft])
+
     def begin_at(self, physical_offset: int) -> None:
         """An empty log begins elsewhere: forget the segment that was prepared for its start."""
         self._preparer.close()
@@ -220,13 +227,27 @@ class Appender:
         self._prepare_behind = 0
         self._state.physical_end = physical_offset
 
+    def let_go(self) -> None:
+        """End the zeros under way, and remove the segment that was prepared and not taken."""
+        self._preparer.close()
+
+    def cut(self, physical_end: int) -> None:
+        """The log ends at ``physical_end`` now, behind a record that this object never saw."""
+        self._state.physical_end = physical_end
+        self._active = self._segments.at(physical_end)
+        self._prepare_behind = self._half_way()
+        self.last_record_offset = None
+        self.last_store_timestamp_ms = 0
+
     def append_batch(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
         """A split batch: one queue, consecutive offsets, never across a segment's end."""
+        self._refuse()
         self._require_batch(drafts)
         return self._append(list(drafts), whole=True)
 
     def append_inner_batch(self, draft: MessageDraft) -> AppendedRun:
         """A batch kept whole in one record; it takes as many queue offsets as it has messages."""
+        self._refuse()
         if not draft.sys_flag & SYS_FLAG_INNER_BATCH:
             raise BatchIllegal("an inner batch carries sysFlag 0x80: use mark_inner_batch")
         base = self._state.next_offset(draft.topic, draft.queue_id)
@@ -236,7 +257,6 @@ class Appender:
     def _append(
         self, drafts: list[MessageDraft], *, whole: bool = False, weight: int = 1
     ) -> AppendedRun:
-        self._refuse()
         state = self._state
         now_ms = self._now_ms()
         built = build_fitting_run(

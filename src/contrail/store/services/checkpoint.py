@@ -41,6 +41,8 @@ class LogMark(NamedTuple):
     clean: bool
     apache_fingerprints: tuple[str, ...]
     record_crc_from: int | None = None
+    # Up to it the log of a group's member was committed: a lower bound. None outside of groups.
+    commit_hint: int | None = None
 
 
 class DerivedMark(NamedTuple):
@@ -121,11 +123,14 @@ class CheckpointFiles:
         *,
         clean: bool = False,
         record_crc_from: int | None = None,
+        commit_hint: int | None = None,
     ) -> None:
         """Write both log marks. Either fingerprint is valid later: a crash may fall between."""
         upcoming = fingerprint(apache)
         fingerprints = (self._fingerprint, upcoming)
-        mark = LogMark(physical_end, last_record_offset, clean, fingerprints, record_crc_from)
+        mark = LogMark(
+            physical_end, last_record_offset, clean, fingerprints, record_crc_from, commit_hint
+        )
         write_state(self._files, self._log_path, _format_log(mark), sealed=True)
         crashpoint("checkpoint.log_written")
         write_checkpoint(self._files, self._apache_path, apache)
@@ -141,6 +146,7 @@ def _format_log(mark: LogMark) -> bytes:
             "clean": mark.clean,
             "apacheCheckpoints": list(mark.apache_fingerprints),
             "recordCrcFrom": mark.record_crc_from,
+            "commitHint": mark.commit_hint,
         }
     ).encode()
 
@@ -153,6 +159,7 @@ def _parse_log(data: bytes) -> LogMark:
         bool(fields["clean"]),
         tuple(fields["apacheCheckpoints"]),
         fields.get("recordCrcFrom"),
+        fields.get("commitHint"),
     )
 
 

@@ -98,6 +98,12 @@ class Dispatcher:
         self.dispatched_end = physical_offset
         self.unawaited_end = 0
 
+    def cut(self) -> None:
+        """The log was cut above ``dispatched_end``: forget the appends that wait in memory."""
+        self._fresh.clear()
+        self._fresh_bytes = 0
+        self.unawaited_end = 0
+
     def advance(self, physical_limit: int) -> int:
         """Derive all whole records up to ``physical_limit``; returns the bytes passed."""
         begun_at = self.dispatched_end

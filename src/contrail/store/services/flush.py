@@ -9,10 +9,11 @@ flushed position stays, every waiter gets the error and the store is poisoned.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from contrail.clock import monotonic_ms
-from contrail.errors import StorePoisoned
+from contrail.errors import LogCut, StorePoisoned
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
@@ -20,6 +21,14 @@ from contrail.store.disk.segments import SegmentList
 from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.state.flush import Rounds, is_due
 from contrail.store.state.positions import Positions
+
+
+class _Waiter:
+    """A call of ``wait`` under way; ``is_cut`` once its bytes were cut off."""
+
+    def __init__(self, physical_end: int) -> None:
+        self.physical_end = physical_end
+        self.is_cut = False
 
 
 class Flusher:
@@ -49,6 +58,9 @@ class Flusher:
         self._work = threading.Condition(lock)
         self._done = threading.Condition(lock)
         self._written = self._wanted = positions.physical_end
+        # Held for the length of a sync, with the call of its listener.
+        self._syncing = threading.Lock()
+        self._waiting: set[_Waiter] = set()
         self._failure: StorePoisoned | None = None
         self._stopping = False
         # Called after each append under ASYNC_FLUSH, on the thread that appends.
@@ -81,21 +93,51 @@ class Flusher:
             positions.physical_end = positions.committed_end = physical_offset
             positions.flushed_end = physical_offset
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let a sync under way end, with the call of its listener, and begin no other within."""
+        with self._syncing:
+            yield
+
+    def cut(self, physical_end: int) -> None:
+        """The log ends at ``physical_end`` now; call it with the flusher ``held``."""
+        with self._done:
+            positions = self._positions
+            positions.physical_end = positions.committed_end = physical_end
+            positions.flushed_end = min(positions.flushed_end, physical_end)
+            positions.cut_count += 1
+            self._written = self._wanted = physical_end
+            for waiter in self._waiting:
+                waiter.is_cut = waiter.physical_end > physical_end
+            self._done.notify_all()
+
     def wait(self, physical_end: int, timeout_ms: int | None = None) -> bool:
         """Block until the log is durable up to ``physical_end``; False if the timeout passes first.
 
         Raises:
+            LogCut: the bytes up to there were cut off meanwhile.
             StorePoisoned: a write or sync failed before that position became durable.
         """
         timeout = None if timeout_ms is None else timeout_ms / 1000
+        waiter = _Waiter(physical_end)
         with self._done:
             if self._wanted < physical_end:
                 self._wanted = physical_end
                 self._work.notify()
-            self._done.wait_for(
-                lambda: self._positions.flushed_end >= physical_end or self._failure is not None,
-                timeout,
-            )
+            self._waiting.add(waiter)
+            try:
+                self._done.wait_for(
+                    lambda: (
+                        self._positions.flushed_end >= physical_end
+                        or self._failure is not None
+                        or waiter.is_cut
+                    ),
+                    timeout,
+                )
+            finally:
+                self._waiting.discard(waiter)
+            if waiter.is_cut:
+                raise LogCut(f"the log was cut below {physical_end}: a later leader replaced it")
             if self._positions.flushed_end >= physical_end:
                 return True
             if self._failure is not None:
@@ -132,7 +174,8 @@ class Flusher:
             on_time = self._pooled is None or intervals.is_thorough(now_ms)
             thorough = thorough_rounds.is_thorough(now_ms)
             if asked or (on_time and self._flush_is_due(thorough)):
-                self._flush()
+                with self._syncing:
+                    self._flush()
             if stopping and self._positions.flushed_end >= self._written:
                 return
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from contrail.clock import monotonic_ms
-from contrail.errors import StoreCorrupt
+from contrail.errors import StoreCorrupt, StoreLayoutError
 from contrail.kernels.record_layout import (
     REASON_BLANK,
     REASON_CUT_SHORT,
@@ -35,6 +35,7 @@ from contrail.store.services.checkpoint import Known, LogMark
 from contrail.store.services.dispatch import CHUNK_BYTES, Dispatcher
 from contrail.store.services.log_walk import DamagedRange, LogWalk
 from contrail.store.services.rebuilt_runs import KnownQueues, RebuiltRuns
+from contrail.store.state.positions import NO_LIMIT
 from contrail.store.state.record_crc import RecordCrcRule
 
 _ZERO_CHUNK = bytes(1 << 20)
@@ -93,10 +94,18 @@ class Recovery:
         dispatcher: Dispatcher,
         *,
         accept_loss: bool = False,
+        in_group: bool = False,
         go_on: Callable[[], None] = lambda: None,
     ) -> None:
-        """``go_on`` is called between steps, and raises to end the recovery."""
+        """``go_on`` is called between steps, and raises to end the recovery.
+
+        The log of a member ``in_group`` is verified whole and derived up to its commit hint: a
+        later leader may cut what lies above.
+        """
         self._go_on = go_on
+        self._in_group = in_group
+        self._derive_to = NO_LIMIT
+        self._leaves_blank = False
         self._config = config
         self._files = files
         self._segments = segments
@@ -127,7 +136,8 @@ class Recovery:
         if self._index is not None:
             self._index.truncate(physical_end)
         self._queues.correct_minimums(self._segments.physical_min)
-        self._dispatcher.dispatched_end = physical_end
+        derived_end = self._dispatcher.dispatched_end if self._in_group else physical_end
+        self._dispatcher.dispatched_end = min(derived_end, physical_end)
         report.elapsed_ms = monotonic_ms() - begun_ms
         last_record = self._last_record if self._last_record is not None else plan.last_record
         if last_record is not None and last_record >= physical_end:
@@ -146,6 +156,13 @@ class Recovery:
     # Where to begin.
 
     def _plan(self, known: Known, report: RecoveryReport) -> _Plan:
+        if self._in_group:
+            self._derive_to = max(_commit_hint(known), self._segments.physical_min)
+            if known.log is None and known.apache is not None:
+                raise StoreLayoutError(
+                    f"another broker has written to {self._config.root} since it was a group "
+                    "member's: empty the folder, so that this broker joins the group anew"
+                )
         if known.log is not None:
             return self._plan_own(known, known.log, report)
         if report.was_clean:
@@ -167,6 +184,7 @@ class Recovery:
         self._queues.tombstones.update(derived.tombstones if derived else {})
         in_order = log.clean and report.was_clean
         rows_limit = min(durable_end, limit) if derived is None and in_order else position
+        rows_limit = min(rows_limit, self._derive_to)
         problems = self._load_queues(rows_limit, marks if derived else None)
         derive_from = self._load_index(position, derived.index_files if derived else [], in_order)
         if problems or derived is None:
@@ -175,6 +193,9 @@ class Recovery:
         derive_from = max(min(derive_from, position), lowest)
         # Since the mark was written, retention may have removed its segment.
         scan_from = max(min(derive_from, verified_end), lowest)
+        if self._in_group and lowest < scan_from and self._segments.starts_at(scan_from):
+            # Whether the log ends behind a bare blank record shows in the segment before.
+            scan_from -= self._config.segment_bytes
         last = log.last_record_offset if durable_end <= limit else None
         floors = {key: mark.queue_offset_max for key, mark in marks.items()}
         floors |= derived.offset_floors if derived else {}
@@ -260,27 +281,38 @@ class Recovery:
     def _scan(self, plan: _Plan, report: RecoveryReport) -> int:
         """Verify from ``plan.scan_from`` and derive from ``plan.derive_from``; returns the end."""
         physical_offset, chunk_bytes = plan.scan_from, CHUNK_BYTES
+        blank_at: int | None = None
         self._dispatcher.dispatched_end = plan.derive_from
         if plan.derive_from < self._segments.physical_limit:
             report.redispatched_from = plan.derive_from
         while (segment := self._segments.at(physical_offset)) is not None:
             start = physical_offset - segment.start
             limit = min(start + chunk_bytes, segment.byte_count)
-            for boundary in (plan.derive_from, self._crc_rule.present_from or 0):
+            boundaries = (plan.derive_from, self._derive_to, self._crc_rule.present_from or 0)
+            for boundary in boundaries:
                 if physical_offset < boundary < segment.start + limit:
                     limit = boundary - segment.start
             position, reason, count = self._scan_chunk(segment, start, limit, report)
-            if count and segment.start + start >= plan.derive_from:
+            if count and plan.derive_from <= segment.start + start < self._derive_to:
                 self._dispatcher.feed(segment, start, position)
+            if count:
+                blank_at = None
+            elif segment.start + limit == self._derive_to:
+                # The hint lies in this record: only whole ones below it are derived.
+                self._derive_to = physical_offset
             physical_offset = segment.start + position
             if reason == REASON_CUT_SHORT and limit < segment.byte_count:
                 chunk_bytes = CHUNK_BYTES if count else chunk_bytes * 2
             elif reason == REASON_BLANK and self._blank_is_sound(segment, position):
-                physical_offset = segment.end
+                blank_at, physical_offset = physical_offset, segment.end
             elif reason != REASON_END:
                 break
             crashpoint("recovery.chunk_scanned")
             self._go_on()
+        if self._in_group and blank_at is not None:
+            # A blank record belongs to the record behind it, which is not there.
+            self._leaves_blank = True
+            return blank_at
         return physical_offset
 
     def _scan_chunk(
@@ -415,7 +447,8 @@ class Recovery:
             self._set_aside(physical_end, report)
         self._segments.remove_after(physical_end + 1)
         segment = self._segments.at(physical_end)
-        if segment is None or (was_clean and log is not None and log.clean):
+        in_order = was_clean and log is not None and log.clean
+        if segment is None or (in_order and not self._leaves_blank):
             # Contrail closed the folder in order: behind the end there are zeros.
             return
         crashpoint("recovery.before_cut")
@@ -469,6 +502,12 @@ class Recovery:
         finally:
             self._files.close(fd)
         report.problems.append(f"{len(data)} bytes were set aside in {path}")
+
+
+def _commit_hint(known: Known) -> int:
+    """Up to where the log was surely committed: nothing above commit is ever derived."""
+    hint = known.log.commit_hint if known.log is not None else None
+    return max(hint or 0, known.derived.dispatched_end if known.derived is not None else 0)
 
 
 def _missing_segments(physical_start: int, physical_end: int) -> StoreCorrupt:

@@ -48,6 +48,7 @@ class _LogSnapshot(NamedTuple):
     named_end: int
     last_record_offset: int | None
     store_timestamp_ms: int
+    commit_hint: int | None
 
 
 class Upkeep:
@@ -69,6 +70,7 @@ class Upkeep:
         apache: ApacheCheckpoint,
         crc_rule: RecordCrcRule,
         offset_floors: dict[tuple[bytes, int], int],
+        commit_hint: Callable[[], int | None],
         on_failed: Callable[[StorePoisoned], None],
         on_refused: Callable[[StoreReadOnly | None], None],
     ) -> None:
@@ -85,11 +87,13 @@ class Upkeep:
         self._apache = apache
         self._crc_rule = crc_rule
         self.offset_floors = offset_floors
+        self._commit_hint = commit_hint
         self._on_failed = on_failed
         self._on_refused = on_refused
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store-checkpoint")
         self._running: Future[None] | None = None
-        self._marked_end = -1
+        # The end and the commit hint that the last mark names.
+        self._marked: tuple[int, int | None] = (-1, None)
         # Whether rows that are due are not written yet.
         self._rows_wait = False
         self._rows_again_ms = 0
@@ -202,6 +206,7 @@ class Upkeep:
             self._appender.named_end,
             self._appender.last_record_offset,
             self._appender.last_store_timestamp_ms,
+            self._commit_hint(),
         )
 
     def _captured_derived(self) -> DerivedMark:
@@ -226,7 +231,7 @@ class Upkeep:
         if self._running is not None and not self._running.done():
             return
         log = self._captured_log()
-        if derived is None and log.physical_end == self._marked_end:
+        if derived is None and (log.physical_end, log.commit_hint) == self._marked:
             return
         apache = self._next_apache(log, derived)
         self._running = self._worker.submit(self._write_reporting, log, derived, apache)
@@ -278,9 +283,10 @@ class Upkeep:
             apache,
             clean=clean,
             record_crc_from=self._crc_rule.present_from,
+            commit_hint=log.commit_hint,
         )
         self._apache = apache
-        self._marked_end = log.physical_end
+        self._marked = (log.physical_end, log.commit_hint)
 
     def checkpoint(self, *, clean: bool = False) -> None:
         """Write and sync everything now, on this thread.
@@ -298,6 +304,30 @@ class Upkeep:
         self._promised = None
         log, derived = self._captured_log(), self._captured_derived()
         self._write(log, derived, self._next_apache(log, derived), clean=clean)
+
+    def drain(self) -> None:
+        """Let a checkpoint under way end: it waits for bytes that a cut may remove."""
+        if self._running is not None:
+            self._running.result()
+
+    def lower_mark(self, physical_end: int) -> None:
+        """Durably promise no byte from ``physical_end`` on; no checkpoint may be under way.
+
+        The marks of queues and index stay: they speak of committed bytes alone.
+        """
+        apache = self._apache._replace(
+            confirm_physical_offset=min(self._apache.confirm_physical_offset, physical_end)
+        )
+        hint = self._commit_hint()
+        self._checkpoints.write_log(
+            physical_end,
+            None,
+            apache,
+            record_crc_from=self._crc_rule.present_from,
+            commit_hint=hint,
+        )
+        self._apache = apache
+        self._marked = (physical_end, hint)
 
     def stop(self) -> None:
         self._worker.shutdown(wait=True)

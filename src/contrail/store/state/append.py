@@ -61,6 +61,12 @@ class AppendState:
         """Recovery's word on a queue: its next message gets this offset."""
         self.next_offsets[topic, queue_id] = queue_offset
 
+    def reset(self, next_offsets: dict[QueueKey, int]) -> None:
+        """A new leader's word on all queues; offsets of appends that were cut off are forgotten."""
+        known = self.next_offsets
+        known.clear()
+        known.update(next_offsets)
+
     def next_offset(self, topic: bytes, queue_id: int) -> int:
         return self.next_offsets.get((topic, queue_id), 0)
 

@@ -25,6 +25,7 @@ class Positions:
         "_syncs_before_ack",
         "commit_limit",
         "committed_end",
+        "cut_count",
         "flushed_end",
         "physical_end",
         "replicated_end",
@@ -38,6 +39,9 @@ class Positions:
         self.flushed_end = physical_end
         self.commit_limit = NO_LIMIT
         self.replicated_end = NO_LIMIT
+        # How often the log of a group's member was cut: a sync that began before the last cut says
+        # nothing of the bytes written since.
+        self.cut_count = 0
 
     @property
     def kept_end(self) -> int:

@@ -55,8 +55,11 @@ def plan_raw(
     *,
     segment_bytes: int,
     record_bytes_max: int,
+    takes_bare_blank: bool = True,
 ) -> RawPlan:
     """The whole records at the beginning of ``data``, which continues the log at an offset.
+
+    Without ``takes_bare_blank`` a blank record is taken only with the record behind it.
 
     Raises:
         RawBytesRefused: the bytes are no records of this place in the log; none is taken.
@@ -83,7 +86,19 @@ def plan_raw(
             physical_offset = base + end
             break
         start, physical_offset = end, segment_end
+    if pieces and not takes_bare_blank:
+        physical_offset = _leave_bare_blank(pieces, physical_offset)
     return RawPlan(pieces, physical_offset, last_record_offset, timestamp_ms)
+
+
+def _leave_bare_blank(pieces: list[RawPiece], physical_end: int) -> int:
+    """Take a blank record at the end out of the plan; returns where the plan ends then."""
+    while pieces and pieces[-1].end > pieces[-1].records_end:
+        last = pieces.pop()
+        physical_end = last.physical_offset + last.records_end - last.start
+        if last.records_end > last.start:
+            pieces.append(last._replace(end=last.records_end))
+    return physical_end
 
 
 def _blank_end(data: bytes | bytearray | memoryview, position: int, rest: int) -> int:
