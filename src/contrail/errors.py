@@ -59,7 +59,7 @@ class StoreReadOnly(StoreError):
 
 
 class StoreFollows(StoreReadOnly):
-    """The store of a slave takes records from its master's log alone."""
+    """The store of a slave, or of a group's member that does not lead, takes no own records."""
 
 
 class LogCut(StoreError):
