@@ -510,6 +510,36 @@ async def _perm(admin: Admin, topic: str) -> int:
     return next(one.perm for one in route.queues if one.broker_name == "broker-a")
 
 
+async def figures_are_those_of_the_single_requests(place: Place, word: str) -> None:
+    """Where brokers tell figures at all; Apache's do not."""
+    topic, group = f"{word}_figures", f"{word}_figures_group"
+    async with Admin(place.namesrv) as admin, Peer(f"{word}-client") as peer:
+        await make_traffic(admin, topic)
+        await admin.create_group(group, cluster=CLUSTER)
+        for place_of, queue in enumerate(await admin.queues(topic)):
+            await admin.commit_offset(group, queue, place_of % PER_QUEUE)
+        data = ConsumerData(group, subscriptions=(SubscriptionData(topic),))
+        by_name = await addresses(admin)
+        heartbeat = Heartbeat(peer.client_id, consumers=(data,))
+        await peer.beat(list(by_name.values()), heartbeat)
+        figures = await admin.figures()
+        assert sorted(figures) == sorted(by_name)
+        lag = await admin.lag(group, topic)
+        for broker, told in figures.items():
+            if told is None:
+                assert (await admin.broker_runtime(broker)).contrail_version is None
+                continue
+            at, here = told.topics.index(topic), told.groups.index(group)
+            first, last = told.member_spans()[here]
+            assert [told.clients[one] for one in told.members[first:last]] == [peer.client_id]
+            known = [one for one in lag.queues if one.queue.broker_name == broker]
+            begin, end = told.queue_spans()[at]
+            assert told.queue_maxs[begin:end] == [one.broker_offset for one in known]
+            pair = list(zip(told.pair_groups, told.pair_topics, strict=True)).index((here, at))
+            begin, end = told.offset_spans()[pair]
+            assert told.offsets[begin:end] == [one.consumer_offset for one in known]
+
+
 Part = Callable[[Place, str], Coroutine[Any, Any, None]]
 PARTS: tuple[Part, ...] = (
     topics_are_made_changed_and_deleted,
@@ -521,5 +551,6 @@ PARTS: tuple[Part, ...] = (
     what_waits_is_listed_or_pulled,
     members_are_seen_and_asked,
     servers_tell_and_change_their_settings,
+    figures_are_those_of_the_single_requests,
     a_broker_is_drained_and_filled_again,
 )

@@ -384,6 +384,7 @@ READERS = frozenset(
         Code.QUERY_TOPICS_BY_CONSUMER,
         Code.QUERY_SUBSCRIPTION_BY_CONSUMER,
         Code.GET_TOPIC_CONFIG,
+        Code.LIST_FIGURES,
         Code.LIST_TRANSACTIONS,
         Code.LIST_SYSTEM_MESSAGES,
         # Of the NameServer, whose routes are in memory only.

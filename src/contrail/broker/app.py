@@ -556,6 +556,7 @@ class Broker:
             address=self.address,
             broker_name=self._config.broker_name,
             wake=self.pulls.held.wake_topic,
+            waiting=self.kinds.waiting,
         )
         families: tuple[Family, ...] = (
             self.sends,

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from contrail.broker.handlers.clients import ClientHandlers
 from contrail.broker.handlers.consume_progress import ProgressHandlers
+from contrail.broker.handlers.figures import FigureHandlers, WaitingCounts
 from contrail.broker.handlers.groups import GroupHandlers
 from contrail.broker.handlers.locks import LockHandlers
 from contrail.broker.handlers.offset_resets import ResetHandlers
@@ -45,6 +46,7 @@ class FamiliesNeed:
     broker_name: str
     # Answers the held pulls of a topic.
     wake: Callable[[bytes], None]
+    waiting: Callable[[], WaitingCounts]
 
 
 def handler_families(need: FamiliesNeed) -> tuple[Family, ...]:
@@ -90,6 +92,18 @@ def handler_families(need: FamiliesNeed) -> tuple[Family, ...]:
             clock=clock,
             in_slices=in_slices,
             **shared,  # type: ignore[arg-type]
+        ),
+        FigureHandlers(
+            offsets=tables.consumer_offsets,
+            consumers=tables.consumers,
+            groups=tables.groups.table,
+            topics=tables.topics.table,
+            store=store,
+            rates=need.stats,
+            waiting=need.waiting,
+            broker_name=need.broker_name,
+            clock=clock,
+            in_slices=in_slices,
         ),
         LockHandlers(
             locks=tables.locks,

@@ -6,6 +6,7 @@ They share one way into the log (``Deliveries``) and one memory of deliveries
 
 from __future__ import annotations
 
+from contrail.broker.handlers.figures import WaitingCounts
 from contrail.broker.handlers.replies import ReplyHandlers
 from contrail.broker.handlers.send_back import SendBackHandlers
 from contrail.broker.handlers.timers import TimerHandlers
@@ -174,6 +175,9 @@ class MessageKinds:
         self.delays.recover(delivered)
         self.timers.recover(delivered)
         self.transactions.recover(delivered)
+
+    def waiting(self) -> WaitingCounts:
+        return WaitingCounts(self.timers.pending_count, len(self.open_transactions))
 
     def table(self) -> dict[int, Handler]:
         families = (

@@ -14,6 +14,7 @@ from contrail.protocol.bodies.connections import (
     decode_producer_connection,
     decode_producer_table,
 )
+from contrail.protocol.bodies.figures import Figures
 from contrail.protocol.bodies.ha_status import HaStatus, decode_ha_status
 from contrail.protocol.bodies.properties_text import parse_properties, render_properties
 from contrail.protocol.bodies.stats import StatItem, decode_stats
@@ -52,6 +53,35 @@ class ClusterAdmin(MessageAdmin):
         what = "the runtime info"
         answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO, {}, what)
         return BrokerRuntime(broker, decoded(KVTable.decode, answer, what).table)
+
+    async def figures(
+        self, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> dict[str, Figures | None]:
+        """The figures of all topics and groups with one request to each broker, by broker name.
+
+        None for a broker that does not tell them: Apache's, and Contrail's of older releases.
+        """
+        what = "the figures of all topics and groups"
+
+        async def ask(broker: BrokerAddress) -> Figures | None:
+            answer = await self._ask(
+                broker,
+                RequestCode.LIST_FIGURES,
+                {},
+                what,
+                accepted=(ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+            )
+            if answer.code != ResponseCode.SUCCESS:
+                return None
+            return decoded(Figures.decode, answer, what)
+
+        return await self._ask_each(
+            await self._masters(cluster=cluster),
+            ask,
+            lambda answers: answers,
+            what,
+            allow_partial=allow_partial,
+        )
 
     async def replication_status(self, broker: str) -> HaStatus:
         """How replication stands, as a master or one of its slaves tells it."""

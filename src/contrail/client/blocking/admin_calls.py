@@ -39,6 +39,7 @@ from contrail.model.topic import (
 from contrail.protocol.bodies.consume_stats import (
     QueueTimeSpan,
 )
+from contrail.protocol.bodies.figures import Figures
 from contrail.protocol.bodies.ha_status import HaStatus
 from contrail.protocol.bodies.routes import ClusterInfo, TopicRouteData
 from contrail.protocol.bodies.running_info import (
@@ -66,6 +67,15 @@ class AdminCalls(BlockingClient[_Twin]):
     ) -> dict[str, BrokerRuntime]:
         """The runtime info of all masters by name, and of replicas by address."""
         return self._run(self._twin.broker_runtimes, cluster=cluster, allow_partial=allow_partial)
+
+    def figures(
+        self, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> dict[str, Figures | None]:
+        """The figures of all topics and groups with one request to each broker, by broker name.
+
+        None for a broker that does not tell them: Apache's, and Contrail's of older releases.
+        """
+        return self._run(self._twin.figures, cluster=cluster, allow_partial=allow_partial)
 
     def replication_status(self, broker: str) -> HaStatus:
         """How replication stands, as a master or one of its slaves tells it."""
