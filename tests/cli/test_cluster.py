@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from contrail import Admin, Message, Producer, __version__
-from contrail.cli.broker_figures import figures_of, print_figures, totals_of
+from contrail.cli.broker_figures import print_figures
 from contrail.client.admin_values import BrokerAddress
+from contrail.insight.brokers import figures_of, totals_of
 from contrail.testing import LocalCluster
 from contrail.testing.cluster import free_port
 from tests.cli.running import check_json, contrail, done, one_line, valid_json
@@ -37,7 +38,7 @@ def test_a_broker_of_apaches_shows_its_own_version_alone(
     cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Admin(cluster.namesrv) as admin:
-        row = figures_of(admin, admin.brokers()[0], 0)
+        row = admin.run(figures_of, admin.brokers()[0], 0)
     print_figures([{**row, "contrail_version": None}])
     assert "V5_3_3" in (out := capsys.readouterr().out) and "(V5_3_3)" not in out
 
@@ -47,7 +48,7 @@ def test_a_broker_that_does_not_answer_is_shown_all_the_same(
 ) -> None:
     gone = BrokerAddress("DefaultCluster", "broker-z", 0, f"127.0.0.1:{free_port()}")
     with Admin(cluster.namesrv) as admin:
-        row = figures_of(admin, gone, 0)
+        row = admin.run(figures_of, gone, 0)
     assert gone.address in row["error"] and row["perm"] is None
     totals = totals_of([row])
     check_json("cluster-status", {"name_servers": [], "brokers": [row], "totals": totals})

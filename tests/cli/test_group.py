@@ -44,7 +44,7 @@ def test_a_group_is_created_and_changed_by_options(cluster: LocalCluster) -> Non
     assert "different settings" in done("group", "describe", "made", *at).out
 
 
-@pytest.mark.proves("cli.commands.group")
+@pytest.mark.proves("cli.commands.group", "console.facts.same")
 def test_groups_are_listed_with_members_and_lag(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "listed")
@@ -58,7 +58,7 @@ def test_groups_are_listed_with_members_and_lag(cluster: LocalCluster) -> None:
     assert "CID_RMQ_SYS_TRANS" in done("group", "list", "--internal", *at).out
 
 
-@pytest.mark.proves("cli.commands.group")
+@pytest.mark.proves("cli.commands.group", "console.facts.same")
 def test_members_subscriptions_and_disagreements_are_shown(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "argued")
@@ -89,7 +89,7 @@ def test_members_subscriptions_and_disagreements_are_shown(cluster: LocalCluster
         one_line(refused, 1, "2 members on line", "--force")
 
 
-@pytest.mark.proves("cli.commands.group")
+@pytest.mark.proves("cli.commands.group", "console.facts.same")
 def test_lag_is_shown_by_queue(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "lagging")
@@ -104,7 +104,7 @@ def test_lag_is_shown_by_queue(cluster: LocalCluster) -> None:
     assert "lag of laggards: 6" in done("group", "lag", "laggards", "--topic", "lagging", *at).out
 
 
-@pytest.mark.proves("cli.commands.group")
+@pytest.mark.proves("cli.commands.group", "console.facts.same")
 def test_seek_goes_to_both_ends_a_time_and_an_offset(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "sought")
@@ -202,7 +202,7 @@ def test_seek_prints_the_moved_queues_when_a_broker_fails(
     assert [row["moved"] for row in told.json["queues"]] == [True, True, True, False]
 
 
-@pytest.mark.proves("cli.commands.group")
+@pytest.mark.proves("cli.commands.group", "console.facts.same")
 def test_clone_puts_another_group_where_the_first_one_is(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "cloned")
@@ -223,7 +223,7 @@ def test_clone_puts_another_group_where_the_first_one_is(cluster: LocalCluster) 
     )
 
 
-@pytest.mark.proves("cli.commands.group")
+@pytest.mark.proves("cli.commands.group", "console.facts.same")
 def test_deleting_shows_the_loss_and_asks(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "forgotten")

@@ -25,6 +25,9 @@ from contrail.errors import (
     OffsetIllegal,
     RouteMissing,
 )
+from contrail.insight.groups import with_members
+from contrail.insight.lists import group_rows, topic_rows
+from contrail.insight.looks import look
 from contrail.model.properties import (
     KEYS,
     PGROUP,
@@ -538,6 +541,16 @@ async def figures_are_those_of_the_single_requests(place: Place, word: str) -> N
             pair = list(zip(told.pair_groups, told.pair_topics, strict=True)).index((here, at))
             begin, end = told.offset_spans()[pair]
             assert told.offsets[begin:end] == [one.consumer_offset for one in known]
+        seen = await look(admin)
+        assert seen.tables_only == {name for name, told in figures.items() if told is None}
+        groups = {row.group: row for row in group_rows(seen)}
+        assert groups[group].lag == lag.total == (await admin.lags())[group].total
+        (row,) = await with_members(admin, [groups[group]])
+        assert (row.members, row.topics, row.model) == (1, [topic], "CLUSTERING")
+        assert row == groups[group] or not seen.knows_members
+        topics = {one.topic: one for one in topic_rows(seen, frozenset({CLUSTER}))}
+        assert (topics[topic].groups, topics[topic].lag) == (1, lag.total)
+        assert topics[topic].messages in (len(by_name) * QUEUES * PER_QUEUE, None)
 
 
 Part = Callable[[Place, str], Coroutine[Any, Any, None]]

@@ -35,7 +35,7 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
-@pytest.mark.proves("client.programs.admin")
+@pytest.mark.proves("client.programs.admin", "console.data.admin")
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
 def test_an_operator_sees_the_cluster(cluster: LocalCluster, part: Part) -> None:
     place = Place(cluster.namesrv)

@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 
-@pytest.mark.proves("house.rules.imports", "broker.fast.one-gate", "replication.ground.room")
+@pytest.mark.proves(
+    "house.rules.imports", "broker.fast.one-gate", "replication.ground.room", "console.facts.room"
+)
 def test_the_import_contracts_hold() -> None:
     command = [sys.executable, "-c", LINT, "--no-logo", "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -8,7 +8,7 @@ import typer
 
 from contrail.broker.state.runtime_settings import CHANGEABLE
 from contrail.cli.assignments import parse_pairs
-from contrail.cli.broker_figures import duration_text, figures_of, print_figures
+from contrail.cli.broker_figures import duration_text, print_figures
 from contrail.cli.exits import NotFound
 from contrail.cli.output import (
     AsJson,
@@ -27,6 +27,7 @@ from contrail.client.admin_values import BrokerAddress
 from contrail.client.blocking.admin import Admin
 from contrail.clock import SystemClock
 from contrail.errors import CallFailed, ClientError
+from contrail.insight.brokers import broker_rows
 
 ALL = "all"
 _OURS = "contrail"
@@ -45,7 +46,7 @@ def status(
     """Show how a broker is: rates, disk, messages of today, permission, and all its figures."""
     with open_admin(namesrv, ctx) as client:
         now_ms = SystemClock().now_ms()
-        rows = [figures_of(client, one, now_ms) for one in _meant(client, name)]
+        rows = client.run(broker_rows, _meant(client, name), now_ms)
         if name != ALL and rows[0]["error"]:
             raise CallFailed(rows[0]["error"])
         for row in rows:

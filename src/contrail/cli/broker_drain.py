@@ -19,15 +19,15 @@ from typing import Annotated, Any
 
 import typer
 
-from contrail.cli.broker_figures import PERMISSION, permission, takes_messages
 from contrail.cli.exits import CommandFailed
 from contrail.cli.output import AsJson, DryRun, Yes, agree, complain, print_json
-from contrail.cli.perms import perm_text
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.cli.times import parse_duration
 from contrail.cli.waiting import ticks, wait_until_at_rest
 from contrail.client.blocking.admin import Admin
 from contrail.errors import BrokerRefused
+from contrail.insight.brokers import PERMISSION, permission, takes_messages
+from contrail.insight.words import perm_text
 from contrail.model.topic import (
     HALF_TOPIC,
     SCHEDULE_TOPIC,
@@ -97,7 +97,7 @@ def drain(
                 f"take it back by `contrail broker undrain {broker}`"
             )
             raise
-        perm = permission(client, broker) & ~int(Perm.WRITE)
+        perm = client.run(permission, broker) & ~int(Perm.WRITE)
         client.update_broker_config({PERMISSION: str(perm)}, broker=broker)
         _wait_for_routes(client, broker, takes=False)
         for line in _pending(client, broker):
@@ -128,7 +128,7 @@ def undrain(
     """Take a drained broker back into service: producers choose it again."""
     with open_admin(namesrv, ctx) as client:
         broker = client.broker_runtime(name).broker.broker_name
-        perm = permission(client, broker) | int(Perm.READ | Perm.WRITE)
+        perm = client.run(permission, broker) | int(Perm.READ | Perm.WRITE)
         # Also when it has that permission: the broker then registers its topics' permissions.
         client.update_broker_config({PERMISSION: str(perm)}, broker=broker)
         _wait_for_routes(client, broker, takes=True)
@@ -276,7 +276,7 @@ def _open_transactions(client: Admin, broker: str) -> int:
 def _wait_for_routes(client: Admin, broker: str, *, takes: bool) -> None:
     """Wait until a NameServer has the broker's new permission."""
     for _ in ticks(timedelta(seconds=15), _POLL_S):
-        if takes_messages(client, broker) in (takes, None):
+        if client.run(takes_messages, broker) in (takes, None):
             return
     raise CommandFailed(
         f"{broker} took its new permission, but a NameServer does not know of it yet: check the "
@@ -328,7 +328,7 @@ def _writable(client: Admin, broker: str) -> dict[str, TopicConfig]:
 
 
 def _is_writable(client: Admin, broker: str) -> bool:
-    return bool(permission(client, broker) & Perm.WRITE)
+    return bool(client.run(permission, broker) & Perm.WRITE)
 
 
 def _names(topics: list[str]) -> str:

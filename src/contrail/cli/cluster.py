@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from contrail.cli.broker_figures import figures_of, print_figures, totals_of
+from contrail.cli.broker_figures import print_figures
 from contrail.cli.output import AsJson, print_json
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.clock import SystemClock
+from contrail.insight.brokers import broker_rows, totals_of
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -31,7 +32,7 @@ def status(
     """Show each broker's address, version, rates, disk, messages of today and permission."""
     with open_admin(namesrv, ctx) as client:
         now_ms = SystemClock().now_ms()
-        rows = [figures_of(client, one, now_ms) for one in client.brokers(cluster=cluster)]
+        rows = client.run(broker_rows, client.brokers(cluster=cluster), now_ms)
         servers = list(client.name_servers)
     totals = totals_of(rows)
     if as_json:

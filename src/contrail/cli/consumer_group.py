@@ -8,15 +8,7 @@ import typer
 
 from contrail.cli.completion import group_names, topic_names
 from contrail.cli.exits import CommandFailed
-from contrail.cli.group_facts import (
-    described,
-    group_rows,
-    lag_rows,
-    member_words,
-    require_group,
-    setting_values,
-    total,
-)
+from contrail.cli.group_facts import member_words, require_group, total
 from contrail.cli.group_seek import clone, seek
 from contrail.cli.output import (
     AsJson,
@@ -31,6 +23,7 @@ from contrail.cli.output import (
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError, RouteMissing
+from contrail.insight.groups import described, lag_rows, listed, setting_values
 from contrail.model.group import check_not_system_group
 from contrail.model.topic import RETRY_PREFIX, dlq_topic, retry_topic
 
@@ -43,6 +36,7 @@ Group = Annotated[
 Cluster = Annotated[
     str | None, typer.Option("--cluster", metavar="NAME", help="Only this cluster.")
 ]
+_LISTED = ("group", "members", "model", "consume_type", "topics", "lag", "consumed_per_second")
 _QUEUE_COLUMNS = ["topic", "broker", "queue_id", "queue_offset_max", "consumer_offset", "lag"]
 
 
@@ -61,7 +55,8 @@ def list_groups(
 ) -> None:
     """List all groups: members, model, topics and lag."""
     with open_admin(namesrv, ctx) as client:
-        rows = group_rows(client, cluster=cluster, internal=internal)
+        found = client.run(listed, cluster=cluster, internal=internal)
+    rows = [{name: getattr(row, name) for name in _LISTED} for row in found]
     if as_json:
         print_json(rows)
         return
@@ -76,7 +71,7 @@ def describe(
     """Show members, subscriptions, offsets, settings, and where members disagree."""
     with open_admin(namesrv, ctx) as client:
         require_group(client, group)
-        told = described(client, group)
+        told = client.run(described, group)
     if as_json:
         print_json(told)
     else:

@@ -14,12 +14,6 @@ _BY_TEXT = {
 _BY_NUMBER = {str(number): number for number in _BY_TEXT.values()}
 
 
-def perm_text(perm: int) -> str:
-    """``rw``, ``r``, ``w`` or ``none``."""
-    letters = ("r" if perm & Perm.READ else "") + ("w" if perm & Perm.WRITE else "")
-    return letters or "none"
-
-
 def perm_words(perm: int) -> str:
     """``read and written`` and the like, for a table of permissions."""
     words = [word for word, bit in (("read", Perm.READ), ("written", Perm.WRITE)) if perm & bit]

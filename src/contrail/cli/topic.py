@@ -18,19 +18,14 @@ from contrail.cli.output import (
     print_rows,
     time_text,
 )
-from contrail.cli.perms import parse_perm, perm_text, perm_words
+from contrail.cli.perms import parse_perm, perm_words
 from contrail.cli.target import ContextName, NameServers, open_admin
-from contrail.cli.topic_facts import (
-    described,
-    listed,
-    queue_rows,
-    require_topic,
-    route_rows,
-    with_stats,
-)
+from contrail.cli.topic_facts import require_topic
 from contrail.cli.topic_queues import grow, require_queue_count, shrink
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError, OptionInvalid, RouteMissing
+from contrail.insight.topics import described, listed, listed_with_stats, queue_rows, route_rows
+from contrail.insight.words import perm_text
 from contrail.model.topic import MESSAGE_TYPE_ATTRIBUTE, TopicConfig, check_not_system_topic
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -204,9 +199,8 @@ def list_topics(
 ) -> None:
     """List the topics of all brokers, a line each."""
     with open_admin(namesrv, ctx) as client:
-        rows = listed(client, cluster=cluster, internal=internal)
-        if stats:
-            rows = [with_stats(client, row) for row in rows]
+        ask = listed_with_stats if stats else listed
+        rows = client.run(ask, cluster=cluster, internal=internal)
     if as_json:
         print_json(rows)
     elif stats:
@@ -228,7 +222,7 @@ def describe(
 ) -> None:
     """Show a topic's brokers and settings, how far each queue reaches, and its consumer groups."""
     with open_admin(namesrv, ctx) as client:
-        told = described(client, topic)
+        told = client.run(described, topic)
     if as_json:
         print_json(told)
         return
@@ -306,7 +300,7 @@ def _holders(client: Admin, topic: str, cluster: str | None) -> list[str]:
 
 
 def _deletion(client: Admin, topic: str) -> list[str]:
-    rows = queue_rows(client, topic)
+    rows = client.run(queue_rows, topic)
     brokers = sorted({row["broker"] for row in rows})
     count = sum(row["messages"] for row in rows)
     lines = [

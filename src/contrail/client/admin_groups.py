@@ -53,11 +53,15 @@ class GroupAdmin(TopicAdmin):
         )
 
     async def group_configs(
-        self, *, cluster: str | None = None, allow_partial: bool = False
+        self,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        allow_partial: bool = False,
     ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         """The settings of all groups by broker name, then by group."""
         return await self._ask_each(
-            await self._masters(cluster=cluster),
+            await self._masters(cluster=cluster, broker=broker),
             self._group_table,
             lambda answers: answers,
             "the table of groups",

@@ -104,9 +104,13 @@ class OffsetAdmin(GroupAdmin):
         return bool((await self.group_connections(group, cluster=cluster)).connections)
 
     async def lags(
-        self, *, cluster: str | None = None, allow_partial: bool = False
+        self,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        allow_partial: bool = False,
     ) -> dict[str, GroupLag]:
-        """The lag of every group, with one request to each broker."""
+        """The lag of every group, with one request to each broker, or on one ``broker``."""
         what = "the lag of all groups"
 
         async def ask(broker: BrokerAddress) -> dict[str, list[ConsumeStats]]:
@@ -119,7 +123,7 @@ class OffsetAdmin(GroupAdmin):
             )
             return decoded(decode_consume_stats_list, answer, what)
 
-        brokers = await self._masters(cluster=cluster)
+        brokers = await self._masters(cluster=cluster, broker=broker)
         return await self._ask_each(brokers, ask, _lags_by_group, what, allow_partial=allow_partial)
 
     async def group_topics(

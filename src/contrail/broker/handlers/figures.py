@@ -103,6 +103,7 @@ class FigureHandlers:
         topics = list(self._topics.topics.values())
         for name in list(self._groups.groups):
             look.groups.place(name)
+        figures.settings_count = len(figures.groups)
         for config in topics:
             look.topics.place(config.topic)
         yield

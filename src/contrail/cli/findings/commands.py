@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from contrail.cli.perms import perm_text
+from contrail.insight.words import perm_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from contrail.cli.exits import NotFound
-from contrail.cli.group_facts import queue_owners, require_group, running_infos
+from contrail.cli.group_facts import require_group
 from contrail.cli.mqadmin.java_text import front, second_time
 from contrail.cli.mqadmin.options import Call, Command, may, need, switch
 from contrail.cli.mqadmin.running_info import is_push, running_text, stuck_lines
@@ -14,6 +14,7 @@ from contrail.client.admin_values import ClientConnection, GroupConnections, Gro
 from contrail.client.blocking.admin import Admin
 from contrail.clock import SystemClock
 from contrail.errors import ClientError
+from contrail.insight.groups import queue_owners, running_infos
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.bodies.connections import (
     decode_consumer_connection,
@@ -66,7 +67,7 @@ def _diff(one: QueueLag) -> int:
 
 
 def _clients_by_queue(admin: Admin, group: str) -> dict[MessageQueue, str]:
-    owners = queue_owners(running_infos(admin, admin.group_connections(group)))
+    owners = queue_owners(admin.run(running_infos, admin.group_connections(group)))
     return {queue: client_id.partition("@")[0] for queue, client_id in owners.items()}
 
 

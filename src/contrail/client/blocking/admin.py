@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from contrail.client.admin import Admin as AsyncAdmin
 from contrail.client.blocking.admin_calls import AdminCalls
 from contrail.client.settings import DEFAULT_INSTANCE
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Admin(AdminCalls):
@@ -33,6 +37,16 @@ class Admin(AdminCalls):
                 tls=tls,
             )
         )
+
+    def run(
+        self,
+        work: Callable[Concatenate[AsyncAdmin, P], Coroutine[Any, Any, T]],
+        /,
+        *given: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Wait for a coroutine function that takes the asyncio admin client, such as insight's."""
+        return self._run(work, self._twin, *given, **named)
 
     @property
     def name_servers(self) -> tuple[str, ...]:

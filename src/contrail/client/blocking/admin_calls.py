@@ -393,10 +393,12 @@ class AdminCalls(BlockingClient[_Twin]):
         return self._run(self._twin.lag, group, topic, cluster=cluster, allow_partial=allow_partial)
 
     def lags(
-        self, *, cluster: str | None = None, allow_partial: bool = False
+        self, *, cluster: str | None = None, broker: str | None = None, allow_partial: bool = False
     ) -> dict[str, GroupLag]:
-        """The lag of every group, with one request to each broker."""
-        return self._run(self._twin.lags, cluster=cluster, allow_partial=allow_partial)
+        """The lag of every group, with one request to each broker, or on one ``broker``."""
+        return self._run(
+            self._twin.lags, cluster=cluster, broker=broker, allow_partial=allow_partial
+        )
 
     def group_topics(
         self, group: str, *, cluster: str | None = None, allow_partial: bool = False
@@ -477,10 +479,12 @@ class AdminCalls(BlockingClient[_Twin]):
         )
 
     def group_configs(
-        self, *, cluster: str | None = None, allow_partial: bool = False
+        self, *, cluster: str | None = None, broker: str | None = None, allow_partial: bool = False
     ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         """The settings of all groups by broker name, then by group."""
-        return self._run(self._twin.group_configs, cluster=cluster, allow_partial=allow_partial)
+        return self._run(
+            self._twin.group_configs, cluster=cluster, broker=broker, allow_partial=allow_partial
+        )
 
     def group_config(
         self, group: str, *, cluster: str | None = None, allow_partial: bool = False

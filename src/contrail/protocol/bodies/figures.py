@@ -19,8 +19,9 @@ A JSON object of arrays. Names stand in it once, everything else refers to them 
 | ``pairRates`` | pair | messages read a second, over a minute |
 | ``offsets`` | queue of each pair's topic | the group's offset, -1 for none |
 
-Beside them stand ``brokerName``, ``takenMs``, ``timers`` (how many messages wait for their time)
-and ``halves`` (open transactions).
+Beside them stand ``brokerName``, ``takenMs``, ``settingsCount`` (how many groups have settings, the
+first of ``groups``), ``timers`` (messages that wait for their time) and ``halves`` (open
+transactions).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from contrail.protocol.json_style import body_errors
 _NUMBERS_PER_STEP = 128
 _TEXTS = frozenset({"topics", "groups", "clients"})
 _RATES = frozenset({"putRates", "pairRates"})
-_SCALARS = frozenset({"takenMs", "timers", "halves"})
+_SCALARS = frozenset({"takenMs", "settingsCount", "timers", "halves"})
 
 _INTEGER_MAX = (1 << 63) - 1
 
@@ -49,6 +50,7 @@ class Figures:
 
     broker_name: str = ""
     taken_ms: int = 0
+    settings_count: int = 0
     timers: int = 0
     halves: int = 0
     topics: list[str] = field(default_factory=list)
@@ -115,6 +117,8 @@ class Figures:
         _within("topics", self.subscribed, len(self.topics))
         _within("groups", [*self.pair_groups, *self.subscribers], group_count)
         _within("clients", self.members, len(self.clients))
+        if not 0 <= self.settings_count <= group_count:
+            raise FastJsonError("there are fewer groups than settings")
         if topic_count > len(self.topics):
             raise FastJsonError("there are fewer topics than settings")
         if sum(self.member_counts) != len(self.members):
