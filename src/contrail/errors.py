@@ -213,12 +213,20 @@ class NoBroker(BrokerUnknown):
 
 
 class BrokerRefused(ClientError):
-    """A server answered with an error: ``code`` and ``remark`` are its own."""
+    """A server answered with an error: ``code`` and ``remark`` are its own.
 
-    def __init__(self, message: str, *, code: int, remark: str) -> None:
+    ``is_in_doubt``: the request may be carried out all the same. ``leader`` is the address of the
+    broker that leads the server's failover group, as far as the server knows.
+    """
+
+    def __init__(
+        self, message: str, *, code: int, remark: str, is_in_doubt: bool = False, leader: str = ""
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.remark = remark
+        self.is_in_doubt = is_in_doubt
+        self.leader = leader
 
 
 class MessageInvalid(ClientError, ValueError):
@@ -235,7 +243,7 @@ class SendFailed(ClientError):
 
 
 class SendTimedOut(SendFailed):
-    """No answer in time: the message may or may not be stored."""
+    """No certain answer in time: the message may or may not be stored."""
 
 
 class BackPressure(ClientError):

@@ -14,13 +14,16 @@ from typing import Any
 
 from contrail.client.identity import UniqueIds, build_client_id, client_address
 from contrail.client.inbound import Inbound
+from contrail.client.leader_watch import LeaderWatch
 from contrail.client.name_servers import NameServers, route_missing
 from contrail.client.refusals import refused
 from contrail.client.settings import ClientSettings
 from contrail.client.sides import ConsumerSide, ProducerSide
+from contrail.client.state.leader_changes import Waits, may_have_moved
 from contrail.client.state.routes import MASTER_ID, RouteTable, TopicRoute
 from contrail.clock import Clock, SystemClock
 from contrail.errors import (
+    BrokerRefused,
     BrokerUnknown,
     CallFailed,
     ClientClosed,
@@ -80,6 +83,8 @@ class ClientInstance:
         self.broker_versions: dict[str, int] = {}
         # Brokers that keep the locks of disconnected clients, as Apache's do.
         self.plain_brokers: set[str] = set()
+        self._leaders = LeaderWatch(self.routes, self.caller, self.refresh_soon)
+        self._watching: asyncio.Task[None] | None = None
         self.user_count = 0
         self.is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -213,10 +218,37 @@ class ClientInstance:
         return route
 
     def _take_route(self, route: TopicRoute) -> None:
+        names = [broker.broker_name for broker in route.data.brokers]
+        former = {name: self.routes.master_of(name) for name in names}
         if self.routes.put(route):
             self._tell_consumers(route.topic)
+        for name, address in former.items():
+            if address is not None and self.routes.master_of(name) != address:
+                self._master_moved(name, address)
         if self._unbeaten_addresses():
             self.beat_soon()
+        if self.routes.replicated and (self._watching is None or self._watching.done()):
+            self._watching = self.spawn(self._leaders.watch(), "leaders")
+
+    def believe_leader(self, broker_name: str, address: str) -> bool:
+        """Go on at the leader that a member of a failover group names, if the route has it."""
+        former = self.routes.master_of(broker_name)
+        if address == former or not self.routes.believe_leader(broker_name, address):
+            return False
+        if former is not None:
+            self._master_moved(broker_name, former)
+        return True
+
+    def _master_moved(self, broker_name: str, former: str) -> None:
+        """Send the new master a heartbeat now; requests of the former one do not wait for ever."""
+        self._leaders.left(broker_name, former, self.loop.time())
+        address = self.routes.master_of(broker_name)
+        if address is not None and (self.producers or self.consumers):
+            # Not with the others: one of them may have just died, and would be waited for.
+            self.spawn(self._beat_master(address), f"heartbeat to {address}")
+
+    async def _beat_master(self, address: str) -> None:
+        await self._beat(address, self._heartbeat())
 
     def _tell_consumers(self, topic: str) -> None:
         for consumer in list(self.consumers.values()):
@@ -307,6 +339,56 @@ class ClientInstance:
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer, what, f"broker {address}")
         return answer
+
+    async def ask_master(
+        self,
+        broker_name: str,
+        topic: str,
+        code: RequestCode,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        what: str,
+        timeout_ms: int,
+        reads: bool = False,
+    ) -> ReceivedResponse:
+        """Like ``ask``, at the master of a name, for a request that may be carried out twice.
+
+        Where the name has other ids, a master that is gone is waited for until the time is over.
+        What only ``reads`` goes to another broker of the name while there is no master.
+
+        Raises:
+            BrokerUnknown: no route names a master.
+            BrokerRefused: the broker answered with an error.
+            ClientError: the broker did not answer.
+        """
+        deadline_s = self.loop.time() + timeout_ms / 1000
+        waits = Waits()
+        while True:
+            left_ms = max(int((deadline_s - self.loop.time()) * 1000), 1)
+            try:
+                address = await self._master_for(broker_name, topic, reads=reads)
+                return await self.ask(address, code, fields, body, what=what, timeout_ms=left_ms)
+            except ClientError as error:
+                if broker_name not in self.routes.replicated or not may_have_moved(error):
+                    raise
+                leader = error.leader if isinstance(error, BrokerRefused) else ""
+                knows_leader = self.believe_leader(broker_name, leader)
+                self.refresh_soon(topic)
+                pause_s = waits.next_s(knows_leader=knows_leader)
+                if self.loop.time() + pause_s >= deadline_s:
+                    raise
+            await asyncio.sleep(pause_s)
+
+    async def _master_for(self, broker_name: str, topic: str, *, reads: bool) -> str:
+        """The address of a name's master, for which the route is asked once more if need be."""
+        address = self.routes.master_of(broker_name)
+        if address is None:
+            await self.refresh_route(topic)
+            address = self.routes.master_of(broker_name)
+        if address is None and reads:
+            address = self.routes.address_of(broker_name, MASTER_ID)
+        return address or self.master_of(broker_name)
 
     # Heartbeats.
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from contrail.client.instance import VERSION_5, ClientInstance
 from contrail.client.message import MessageQueue
-from contrail.client.queue_places import master_for, queue_fields, reader_for
+from contrail.client.queue_places import queue_fields, reader_for
 from contrail.client.settings import DEFAULT_INSTANCE
 from contrail.client.state.progress import Progress
 from contrail.errors import BrokerRefused, ClientError, ConfigError, RequestRejected
@@ -137,7 +137,6 @@ class RemoteOffsets(_InMemory):
         """Nothing to load: ``read`` asks the broker queue by queue."""
 
     async def stored(self, queue: MessageQueue) -> int | None:
-        address = await reader_for(self._instance, queue)
         what = f"the progress of group {self._group!r} in {queue}"
         # Brokers would answer 0 for a new group as long as they have message 0 in memory.
         fields = {
@@ -146,12 +145,14 @@ class RemoteOffsets(_InMemory):
             "setZeroIfNotFound": "false",
         }
         try:
-            answer = await self._instance.ask(
-                address,
+            answer = await self._instance.ask_master(
+                queue.broker_name,
+                queue.topic,
                 RequestCode.QUERY_CONSUMER_OFFSET,
                 fields,
                 what=what,
                 timeout_ms=_TIMEOUT_MS,
+                reads=True,
             )
         except BrokerRefused as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
@@ -159,6 +160,7 @@ class RemoteOffsets(_InMemory):
             raise
         offset = int(answer.fields["offset"])
         if offset == 0 and answer.version < VERSION_5:
+            address = await reader_for(self._instance, queue)
             return await self._stored_before_5_0(address, queue, what)
         return offset
 
@@ -192,8 +194,9 @@ class RemoteOffsets(_InMemory):
             **queue_fields(queue),
         }
         try:
-            await self._instance.ask(
-                await master_for(self._instance, queue),
+            await self._instance.ask_master(
+                queue.broker_name,
+                queue.topic,
                 RequestCode.UPDATE_CONSUMER_OFFSET,
                 fields,
                 what=f"to note the progress of group {self._group!r} in {queue}",

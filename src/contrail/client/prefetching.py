@@ -10,12 +10,13 @@ from contrail.client.instance import ClientInstance
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.offset_stores import OffsetStore
 from contrail.client.pull_settings import PullSettings
-from contrail.client.pulling import PullResult, PullStatus, pull_once
+from contrail.client.pulling import PullResult, PullStatus, follow_leader, pull_once
 from contrail.client.start_places import (
     StartPlaces,
     parse_consume_from_where,
     parse_consume_timestamp,
 )
+from contrail.client.state.leader_changes import ShortPauses
 from contrail.client.state.prefetched import Prefetched, PrefetchedQueue
 from contrail.errors import BrokerRefused, ClientClosed, ClientError
 from contrail.model.subscription import SubscriptionData
@@ -107,19 +108,23 @@ class Prefetcher:
         self._waiting_for_room.pop(queue, None)
 
     async def _fetch_forever(self, queue: MessageQueue) -> None:
-        held, told = self.held.queues[queue], ""
+        held, told, pauses = self.held.queues[queue], "", ShortPauses()
         while True:
             await self._until_room(queue)
             try:
                 await self._fetch(queue, held)
                 told = ""
+                pauses.reset()
             except ClientClosed:
                 return
             except Exception as error:
                 # On any error: a queue must not stay unread for good.
                 told = self._tell(queue, error, told)
                 self._instance.refresh_soon(queue.topic)
-                await asyncio.sleep(self._delay_s(error))
+                delay_s = self._delay_s(error)
+                if follow_leader(self._instance, queue.broker_name, error):
+                    delay_s = pauses.next_s(delay_s)
+                await asyncio.sleep(delay_s)
 
     def _tell(self, queue: MessageQueue, error: Exception, told: str) -> str:
         """Log an error that repeats every second only once; returns the error last logged."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from contrail.client.decoding import DecodedRun, decode_run, undecoded
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.refusals import refused
+from contrail.client.state.leader_changes import may_have_moved
 from contrail.client.state.routes import MASTER_ID
-from contrail.errors import BrokerUnknown, CallFailed, ClientError, MessageUnreadable
+from contrail.errors import BrokerRefused, BrokerUnknown, CallFailed, ClientError, MessageUnreadable
 from contrail.model.properties import RETRY_TOPIC, TAGS, UNREADABLE
 from contrail.model.subscription import SubscriptionData
 from contrail.model.topic import RETRY_PREFIX
@@ -143,6 +144,15 @@ async def pulled(
         result = read_answer(await ask(1), asked, kind)
     assert result is not None, "of a single record the end is known"
     return result
+
+
+def follow_leader(instance: ClientInstance, broker_name: str, error: Exception) -> bool:
+    """After a failed pull: whether another broker may lead its name, so that a pull is due soon."""
+    if broker_name not in instance.routes.replicated or not may_have_moved(error):
+        return False
+    if isinstance(error, BrokerRefused):
+        instance.believe_leader(broker_name, error.leader)
+    return True
 
 
 def _where_to_read(

@@ -62,8 +62,9 @@ class QueueLocks:
 
     async def _lock_at(self, broker_name: str, queues: tuple[MessageQueue, ...]) -> Held:
         try:
-            answer = await self._instance.ask(
-                self._instance.master_of(broker_name),
+            answer = await self._instance.ask_master(
+                broker_name,
+                queues[0].topic,
                 RequestCode.LOCK_BATCH_MQ,
                 {"bname": broker_name},
                 self._body(queues),
@@ -80,8 +81,9 @@ class QueueLocks:
         """Release locks; a broker that does not get the request lets them expire."""
         for name, own in _by_broker(queues).items():
             try:
-                await self._instance.ask(
-                    self._instance.master_of(name),
+                await self._instance.ask_master(
+                    name,
+                    own[0].topic,
                     RequestCode.UNLOCK_BATCH_MQ,
                     {"bname": name},
                     self._body(own),

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from contrail.client.consumed_message import ConsumedMessage, lend
 from contrail.client.message import MessageQueue, SendReceipt
-from contrail.client.pulling import PullResult, PullStatus, pull_once
+from contrail.client.pulling import PullResult, PullStatus, follow_leader, pull_once
 from contrail.client.state.consume_figures import TopicFigures
 from contrail.client.state.flow_control import FlowLimits, hold_reason
+from contrail.client.state.leader_changes import ShortPauses, may_have_moved
 from contrail.client.state.process_queue import ProcessQueue
 from contrail.client.state.routes import MASTER_ID
 from contrail.clock import monotonic_ms
@@ -99,6 +100,7 @@ class QueueReader:
         self._broker_id = MASTER_ID
         self._room: asyncio.Event | None = None
         self._last_reason = ""
+        self._short_pauses = ShortPauses()
 
     def start(self) -> None:
         self.task = self._owner.instance.spawn(self._run(), f"read {self.queue}")
@@ -208,6 +210,7 @@ class QueueReader:
 
     def _take(self, result: PullResult) -> None:
         self._last_reason = ""
+        self._short_pauses.reset()
         self._broker_id = result.suggested_broker_id
         messages: Sequence[ConsumedMessage] = result.messages
         self.process_queue.pulled(messages, result.next_queue_offset)
@@ -236,6 +239,11 @@ class QueueReader:
             return
         if code in _UNKNOWN_HERE:
             self._owner.instance.beat_soon()
-        if code is None:
+        if code is None or may_have_moved(error):
             self._owner.instance.refresh_soon(self.queue.topic)
-        await asyncio.sleep(self._owner.settings.pull_time_delay_ms_when_exception / 1000)
+        await asyncio.sleep(self._pause_s(error))
+
+    def _pause_s(self, error: ClientError) -> float:
+        usual_s = self._owner.settings.pull_time_delay_ms_when_exception / 1000
+        is_short = follow_leader(self._owner.instance, self.queue.broker_name, error)
+        return self._short_pauses.next_s(usual_s) if is_short else usual_s

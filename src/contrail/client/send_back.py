@@ -75,8 +75,9 @@ class SendBack:
             "maxReconsumeTimes": str(self._retries_max),
             "bname": name,
         }
-        await self._instance.ask(
-            self._instance.master_of(name),
+        await self._instance.ask_master(
+            name,
+            message.queue.topic,
             RequestCode.CONSUMER_SEND_MSG_BACK,
             fields,
             what=f"to take back message {message.message_id} of topic {message.topic!r}",

@@ -22,6 +22,7 @@ from contrail.client.producer_settings import ProducerSettings
 from contrail.client.refusals import refused
 from contrail.client.send_frames import SendFrames
 from contrail.client.state.latency_fault import LatencyFaults
+from contrail.client.state.leader_changes import Waits
 from contrail.client.state.queue_picking import QueuePicker
 from contrail.client.state.routes import TopicRoute
 from contrail.client.state.send_retry import Failure, Next, RetryRules, RetryStyle, SendCourse
@@ -171,6 +172,8 @@ class Sender:
                 if elsewhere is None:
                     break
                 last = elsewhere
+            elif step is Next.NEXT_LEADER:
+                last = await self._next_leader(course, last, deadline_s)
             try:
                 receipt = await self._attempt(outgoing, last, deadline_s)
             except (CallFailed, BrokerUnknown, BrokerRefused) as error:
@@ -194,6 +197,34 @@ class Sender:
             _log.info("no other broker for topic %s is to be found: %s", topic, error)
             return None
 
+    async def _next_leader(
+        self, course: SendCourse, failed: MessageQueue, deadline_s: float
+    ) -> MessageQueue:
+        """The queue to try next after the master of a name is lost: after a pause, on any broker.
+
+        A queue on another name needs no pause. A send that has a queue of its own, or is
+        asynchronous, stays with its queue, wherever that is led by then.
+        """
+        may_roam = course.rules.style == "sync" and not course.rules.has_own_queue
+        known = self._known_route(failed.topic)
+        if may_roam and known is not None:
+            elsewhere = self._picker(known).next_where(
+                lambda queue: queue.broker_name not in course.leaderless
+            )
+            if elsewhere is not None:
+                return elsewhere
+        pause_s = course.waits.next_s(knows_leader=course.knows_leader)
+        if not pause_s:
+            return failed
+        await asyncio.sleep(min(pause_s, max(deadline_s - self._loop.time(), 0.0)))
+        course.leaderless.clear()
+        try:
+            route = await self._newest_route(failed.topic, deadline_s)
+        except ClientError as error:
+            _log.info("the leader of %s is not known yet: %s", failed.broker_name, error)
+            return failed
+        return self._pick(route) if may_roam and route.write_queues else failed
+
     def _rules(self, retry: RetryStyle, queue: MessageQueue | None) -> RetryRules:
         settings = self._settings
         count = (
@@ -210,8 +241,13 @@ class Sender:
     def _failed(
         self, course: SendCourse, queue: MessageQueue, failure: Failure, started_s: float
     ) -> Next:
-        self._instance.refresh_soon(course.topic)
-        step = course.failed(queue.broker_name, failure, self._ms_since(started_s))
+        instance, name = self._instance, queue.broker_name
+        instance.refresh_soon(course.topic)
+        is_replicated = name in instance.routes.replicated
+        cost_ms = self._ms_since(started_s)
+        step = course.failed(name, failure, cost_ms, is_replicated=is_replicated)
+        if step is Next.NEXT_LEADER and isinstance(failure, BrokerRefused):
+            course.knows_leader = instance.believe_leader(name, failure.leader)
         _log.info("a send to %s failed, next: %s: %s", queue, step.value, failure)
         return step
 
@@ -414,6 +450,10 @@ class Sender:
         if self._template != _USUAL_TEMPLATE:
             self._instance.templates[topic] = self._template
         route = await self._newest_route(topic, deadline_s)
+        waits = Waits()
+        while route.awaits_master and not route.write_queues and self._loop.time() < deadline_s:
+            await asyncio.sleep(min(waits.next_s(), max(deadline_s - self._loop.time(), 0.0)))
+            route = await self._newest_route(topic, deadline_s)
         if not route.write_queues:
             raise RouteMissing(
                 f"topic {topic!r} has no queue that may be written: its brokers "

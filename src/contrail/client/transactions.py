@@ -46,6 +46,7 @@ PREPARED_FLAG = 0x4
 _DELAYS = TIMER_PROPERTIES | {DELAY}
 # Checks of brokers that are answered at the same time; the others wait.
 _CHECK_COUNT_MAX = 16
+_END_TIMEOUT_MS = 3_000
 
 # The queue a message must go to, or None for any queue.
 ChooseQueue = Callable[[Message], Awaitable[MessageQueue | None]]
@@ -199,7 +200,7 @@ class Transactions:
             half.unique_id,
         )
         try:
-            await self._tell(self._instance.master_of(broker_name), end)
+            await self._tell_master(end)
         except (CallFailed, ClientError) as error:
             _log.warning(
                 "broker %s did not get %s for transaction %s of topic %r, it will ask: %s",
@@ -210,7 +211,31 @@ class Transactions:
                 error,
             )
 
+    async def _tell_master(self, end: _End) -> None:
+        """One-way, as RocketMQ's producers; where the master may change, its answer is waited for.
+
+        A decision that stays unknown is not answered.
+        """
+        instance, name = self._instance, end.broker_name
+        if name not in instance.routes.replicated or end.state is TransactionState.UNKNOWN:
+            await self._tell(instance.master_of(name), end)
+            return
+        instance.require_open()
+        await instance.ask_master(
+            name,
+            end.topic,
+            RequestCode.END_TRANSACTION,
+            self._end_fields(end, instance.routes.master_of(name) or ""),
+            what=f"the {end.state.name} of transaction {end.unique_id}",
+            timeout_ms=_END_TIMEOUT_MS,
+        )
+
     async def _tell(self, address: str, end: _End) -> None:
+        self._instance.require_open()
+        fields = self._end_fields(end, address)
+        await self._instance.caller.notify(address, RequestCode.END_TRANSACTION, fields)
+
+    def _end_fields(self, end: _End, address: str) -> dict[str, str]:
         fields = {
             "topic": end.topic,
             "producerGroup": self._group,
@@ -222,7 +247,6 @@ class Transactions:
             "transactionId": end.transaction_id or end.unique_id,
             "bname": end.broker_name,
         }
-        self._instance.require_open()
         if self._trace is not None:
             self._trace.ended_transaction(
                 end.topic,
@@ -233,7 +257,7 @@ class Transactions:
                 store_host=address,
                 from_check=end.was_asked,
             )
-        await self._instance.caller.notify(address, RequestCode.END_TRANSACTION, fields)
+        return fields
 
     # Checks of brokers.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from contrail.errors import (
@@ -111,6 +111,10 @@ class _Call(NamedTuple):
     deadline_s: float
     code: int
     timeout_ms: int
+
+    @property
+    def began_s(self) -> float:
+        return self.deadline_s - self.timeout_ms / 1000
 
 
 class Connection(asyncio.Protocol):
@@ -664,6 +668,20 @@ class Connection(asyncio.Protocol):
                 )
         if self._calls:
             self._sweep_at(min(call.deadline_s for call in self._calls.values()), loop)
+        self._close_if_retired()
+
+    def oldest_call_s(self, *, besides: Container[int]) -> float | None:
+        """When the oldest call of other codes began that is not answered yet, by the loop."""
+        waiting = [call for call in self._calls.values() if not call.future.done()]
+        return min((call.began_s for call in waiting if call.code not in besides), default=None)
+
+    def give_up_calls(self, began_until_s: float, reason: str) -> None:
+        """Fail the calls that began by then and are not answered yet."""
+        for opaque, call in list(self._calls.items()):
+            if call.began_s <= began_until_s:
+                del self._calls[opaque]
+                if not call.future.done():
+                    call.future.set_exception(CallTimedOut(reason))
         self._close_if_retired()
 
     def answered(self, response: ReceivedResponse) -> bool:

@@ -71,6 +71,22 @@ class FakeInstance:
         if self.joins_with_the_next_beat:
             self.members = {address: [ME, "you"] for address in self.members}
 
+    async def ask_master(
+        self,
+        broker_name: str,
+        topic: str,
+        code: RequestCode,
+        fields: Mapping[str, str],
+        *,
+        what: str,
+        timeout_ms: int,
+        reads: bool = False,
+    ) -> ReceivedResponse:
+        if self.routes.master_of(broker_name) is None:
+            await self.route(topic)
+        address = self.master_of(broker_name)
+        return await self.ask(address, code, fields, what=what, timeout_ms=timeout_ms)
+
     async def ask(
         self,
         address: str,

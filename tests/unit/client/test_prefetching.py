@@ -16,6 +16,7 @@ from contrail.client.offset_stores import OffsetStore
 from contrail.client.prefetching import Prefetcher
 from contrail.client.pull_settings import PullSettings
 from contrail.client.pulling import PullResult, PullStatus
+from contrail.client.state.routes import RouteTable
 from contrail.clock import ManualClock
 from contrail.errors import ClientClosed, ClientError
 from contrail.model.subscription import SubscriptionData
@@ -26,6 +27,7 @@ SETTINGS = PullSettings(pull_time_delay_ms_when_exception=1)
 
 class FakeInstance:
     clock = ManualClock()
+    routes = RouteTable()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return asyncio.create_task(work, name=name)

@@ -24,15 +24,13 @@ class FakeInstance:
         self.asked: list[tuple[str, RequestCode, Mapping[str, str]]] = []
         self.is_down = False
 
-    def master_of(self, broker_name: str) -> str:
-        return f"{broker_name}:10911"
-
-    async def ask(
-        self, address: str, code: RequestCode, fields: Mapping[str, str], **_: Any
+    async def ask_master(
+        self, name: str, topic: str, code: RequestCode, fields: Mapping[str, str], **_: Any
     ) -> None:
         if self.is_down:
             raise ClientError("down")
-        self.asked.append((address, code, fields))
+        assert topic == fields["originTopic"]
+        self.asked.append((name, code, fields))
 
 
 class FakeSender:
@@ -71,7 +69,7 @@ def test_the_messages_own_broker_is_asked_by_physical_offset() -> None:
     setup = Setup()
     assert setup.give_back(5)
     ((address, code, fields),) = setup.instance.asked
-    assert (address, code) == ("broker-a:10911", RequestCode.CONSUMER_SEND_MSG_BACK)
+    assert (address, code) == ("broker-a", RequestCode.CONSUMER_SEND_MSG_BACK)
     assert (fields["offset"], fields["delayLevel"], fields["group"]) == ("700", "5", "g")
     assert (fields["maxReconsumeTimes"], fields["originTopic"]) == ("16", "orders")
     assert setup.sender.sent == []

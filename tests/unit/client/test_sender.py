@@ -107,6 +107,8 @@ class FakeInstance:
         self.settings = ClientSettings.of("n1:9876;n2:9876")
         # Neither NameServers nor heartbeats are answered.
         self.is_silent = False
+        # The addresses of names with other ids, as the NameServer has them.
+        self.members: dict[str, dict[int, str]] = {}
 
     @property
     def loop(self) -> FakeInstance:
@@ -154,6 +156,9 @@ class FakeInstance:
     def refresh_soon(self, topic: str) -> None:
         self.refreshed.append(topic)
 
+    def believe_leader(self, broker_name: str, address: str) -> bool:
+        return self.routes.believe_leader(broker_name, address)
+
     async def refresh_route(self, topic: str, *, template: bool = False) -> TopicRoute:
         if self.is_silent:
             await asyncio.get_running_loop().create_future()
@@ -161,7 +166,10 @@ class FakeInstance:
             raise RouteMissing(f"topic {topic!r} has no route", topic=topic)
         names = [broker.name for broker in self.brokers.values()]
         data = TopicRouteData(
-            brokers=tuple(BrokerData(name, "c", {0: f"{name}:10911"}) for name in names),
+            brokers=tuple(
+                BrokerData(name, "c", self.members.get(name, {0: f"{name}:10911"}))
+                for name in names
+            ),
             queues=tuple(QueueData(name, 2, 2, self.perm) for name in names),
         )
         route = TopicRoute.of(topic, data)

@@ -21,6 +21,7 @@ from contrail.client.message import (
 from contrail.client.outgoing import Outgoing
 from contrail.client.sides import TransactionCheck
 from contrail.client.state.local_transactions import LocalTransactions
+from contrail.client.state.routes import RouteTable
 from contrail.client.transactions import (
     Checker,
     HalfMessage,
@@ -62,6 +63,14 @@ class FakeInstance:
         self.is_open = True
         self.tasks: list[asyncio.Task[None]] = []
         self.master: str | None = MASTER
+        self.routes = RouteTable()
+        self.asked: list[tuple[str, str, dict[str, str]]] = []
+
+    async def ask_master(
+        self, broker_name: str, topic: str, code: int, fields: dict[str, str], **_: object
+    ) -> None:
+        assert code == RequestCode.END_TRANSACTION
+        self.asked.append((broker_name, topic, fields))
 
     async def notify(self, address: str, code: int, fields: dict[str, str]) -> None:
         assert code == RequestCode.END_TRANSACTION
@@ -384,6 +393,24 @@ def test_leaving_the_body_commits() -> None:
             assert world.instance.told == []
         assert tx.state is COMMIT
         assert world.instance.fates == [(COMMIT, "false")]
+
+    run(scenario)
+
+
+@pytest.mark.proves("replication.failover.client")
+def test_the_end_is_answered_where_the_master_may_change_unless_it_is_unknown() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.instance.routes.replicated.add(QUEUE.broker_name)
+        async with world.transactions.transaction(MESSAGE):
+            pass
+        ((name, topic, fields),) = world.instance.asked
+        assert (name, topic) == (QUEUE.broker_name, MESSAGE.topic)
+        assert (int(fields["commitOrRollback"]), world.instance.told) == (COMMIT, [])
+        async with world.transactions.transaction(MESSAGE) as tx:
+            tx.unknown()
+        # Brokers do not answer it.
+        assert len(world.instance.told) == len(world.instance.asked) == 1
 
     run(scenario)
 

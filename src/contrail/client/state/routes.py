@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from contrail.model.topic import Perm
@@ -42,6 +42,18 @@ class TopicRoute:
     @property
     def broker_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(queue.broker_name for queue in self.write_queues))
+
+    @property
+    def awaits_master(self) -> bool:
+        """Whether queues may be written once one of their brokers leads: none does now."""
+        without = {one.broker_name for one in self.data.brokers if _has_no_master(one.addresses)}
+        return any(
+            queue.perm & Perm.WRITE and queue.broker_name in without for queue in self.data.queues
+        )
+
+
+def _has_no_master(addresses: Mapping[int, str]) -> bool:
+    return bool(addresses) and MASTER_ID not in addresses
 
 
 def _at_most(queue: QueueData, count: int) -> QueueData:
@@ -83,6 +95,8 @@ class RouteTable:
     routes: dict[str, TopicRoute] = field(default_factory=dict)
     # Addresses by broker name and id; an address in one topic's route counts for all.
     addresses: dict[str, dict[int, str]] = field(default_factory=dict)
+    # Names with other brokers than a master.
+    replicated: set[str] = field(default_factory=set)
 
     def put(self, route: TopicRoute) -> bool:
         """Take a route as the newest; whether it differs from the former one."""
@@ -90,6 +104,10 @@ class RouteTable:
         self.routes[route.topic] = route
         for broker in route.data.brokers:
             self.addresses[broker.broker_name] = dict(broker.addresses)
+            if broker.addresses.keys() <= {MASTER_ID}:
+                self.replicated.discard(broker.broker_name)
+            else:
+                self.replicated.add(broker.broker_name)
         return known is None or known.data != route.data or known.is_template != route.is_template
 
     def drop_unused_brokers(self) -> None:
@@ -99,6 +117,24 @@ class RouteTable:
         }
         for name in [name for name in self.addresses if name not in named]:
             del self.addresses[name]
+            self.replicated.discard(name)
+
+    def believe_leader(self, broker_name: str, address: str) -> bool:
+        """Take a broker's word for the master, until the next route; whether it is now.
+
+        Only an address that a route gave for the same name is believed.
+        """
+        known = self.addresses.get(broker_name, {})
+        for broker_id, own in known.items():
+            if own == address:
+                former = known.pop(MASTER_ID, None)
+                known[MASTER_ID] = address
+                if broker_id != MASTER_ID:
+                    del known[broker_id]
+                    if former is not None:
+                        known[broker_id] = former
+                return True
+        return False
 
     def master_of(self, broker_name: str) -> str | None:
         return self.addresses.get(broker_name, {}).get(MASTER_ID)

@@ -7,11 +7,11 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from contrail.client.message import SendReceipt
+from contrail.client.state.leader_changes import Waits, is_in_doubt, may_have_moved
 from contrail.errors import (
     BrokerRefused,
     BrokerUnknown,
     CallFailed,
-    CallTimedOut,
     SendFailed,
     SendTimedOut,
 )
@@ -21,6 +21,8 @@ from contrail.protocol.codes import ResponseCode
 RetryStyle = Literal["sync", "async", "never"]
 Failure = CallFailed | BrokerUnknown | BrokerRefused
 
+# A send that waits for a leader may try many times.
+_TOLD_MAX = 10
 # Codes after which another broker may succeed.
 RETRIED_CODES = frozenset(
     {
@@ -42,6 +44,8 @@ class Next(Enum):
     STOP = "stop"
     SAME_BROKER = "same broker"
     OTHER_BROKER = "other broker"
+    # Another broker may lead under the same name by now, or soon.
+    NEXT_LEADER = "next leader"
 
 
 class Attempt(NamedTuple):
@@ -76,6 +80,13 @@ class RetryRules:
             return Next.STOP
         return Next.OTHER_BROKER
 
+    def may_follow_leader(self, *, in_doubt: bool) -> bool:
+        """Whether to go on until the deadline, at a name whose master may have changed.
+
+        Without retries the application wants no message twice: one that may be stored stays so.
+        """
+        return self.style != "never" and not (in_doubt and self.retry_count == 0)
+
     def seeks_better(self) -> bool:
         """Whether a message that is stored, but not as configured, may be sent once more."""
         return self.style == "sync" and not self.has_own_queue
@@ -92,24 +103,49 @@ class SendCourse:
     _failure: Failure | None = None
     # Whether an attempt was not answered, whatever the later attempts' results.
     _is_in_doubt: bool = False
+    # Attempts that count as retries; those at a name whose master changes do not.
+    _spent_count: int = 0
+    _attempt_count: int = 0
+    waits: Waits = field(default_factory=Waits)
+    # Names whose master is gone, for now.
+    leaderless: set[str] = field(default_factory=set)
+    # Whether the last attempt's broker named another leader, which the route has.
+    knows_leader: bool = False
 
-    def failed(self, broker_name: str, failure: Failure, cost_ms: int) -> Next:
-        """An attempt failed."""
+    def failed(
+        self, broker_name: str, failure: Failure, cost_ms: int, *, is_replicated: bool = False
+    ) -> Next:
+        """An attempt failed; ``is_replicated``: its broker's name has other ids."""
         code = failure.code if isinstance(failure, BrokerRefused) else None
-        self.attempts.append(Attempt(broker_name, str(failure), cost_ms))
+        self._note(Attempt(broker_name, str(failure), cost_ms))
         self._failure = failure
-        self._is_in_doubt |= isinstance(failure, CallTimedOut)
+        self.knows_leader = False
+        in_doubt = is_in_doubt(failure)
+        self._is_in_doubt |= in_doubt
+        if is_replicated and may_have_moved(failure):
+            self.leaderless.add(broker_name)
+            if self.rules.may_follow_leader(in_doubt=in_doubt):
+                return Next.NEXT_LEADER
+        self._spent_count += 1
         if code == ResponseCode.NO_PERMISSION and is_closed_topic(self.topic):
             # The topic is the system's on every broker: another broker refuses it too.
             return Next.STOP
-        return self.rules.after_failure(len(self.attempts), code)
+        return self.rules.after_failure(self._spent_count, code)
 
     def stored(self, receipt: SendReceipt, cost_ms: int) -> Next:
         """An attempt was stored with less than SEND_OK, and another broker may reach SEND_OK."""
         broker_name = receipt.queue.broker_name
-        self.attempts.append(Attempt(broker_name, f"stored with {receipt.status.name}", cost_ms))
+        self._note(Attempt(broker_name, f"stored with {receipt.status.name}", cost_ms))
         self._receipt = receipt
-        return self.rules.after_failure(len(self.attempts), None)
+        self._spent_count += 1
+        return self.rules.after_failure(self._spent_count, None)
+
+    def _note(self, attempt: Attempt) -> None:
+        self._attempt_count += 1
+        if len(self.attempts) == _TOLD_MAX:
+            # The first ones say how it began, the last one how it is now.
+            del self.attempts[-1]
+        self.attempts.append(attempt)
 
     def outcome(self, cost_ms: int) -> SendReceipt:
         """The best receipt of all attempts.
@@ -119,7 +155,8 @@ class SendCourse:
         """
         if self._receipt is not None:
             return self._receipt
-        times = "1 attempt" if len(self.attempts) == 1 else f"{len(self.attempts)} attempts"
+        count = self._attempt_count
+        times = "1 attempt" if count == 1 else f"{count} attempts"
         told = "; ".join(str(attempt) for attempt in self.attempts)
         kind = SendTimedOut if self._is_in_doubt else SendFailed
         doubt = " (it may be stored all the same)" if self._is_in_doubt else ""
