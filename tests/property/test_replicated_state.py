@@ -97,7 +97,7 @@ class _Entry(NamedTuple):
 
 
 class _Log:
-    """What a leader appended, with its tables as it appended them."""
+    """The records of a leader, with its tables as it appended them."""
 
     def __init__(self, steps: list[StateRecord | _Snapshot]) -> None:
         self.entries: list[_Entry] = []
@@ -175,7 +175,7 @@ def test_a_member_that_was_restored_holds_the_same_at_each_commit(
     _feed(before, log.entries[:cut])
     restored = ReplicatedState.decode(before.encode())
     assert (restored.tables, restored.position) == (before.tables, before.position)
-    # What was fed before is fed again, and changes nothing.
+    # Records that were fed before are fed again, and change nothing.
     assert _feed(restored, log.entries[again:])[cut - again :] == at_each[cut:]
     assert restored.snapshot_starts == whole.snapshot_starts
     assert restored.digest() == whole.digest()

@@ -355,7 +355,7 @@ class ClientInstance:
         """Like ``ask``, at the master of a name, for a request that may be carried out twice.
 
         Where the name has other ids, a master that is gone is waited for until the time is over.
-        What only ``reads`` goes to another broker of the name while there is no master.
+        A request that only ``reads`` goes to another broker of the name while there is no master.
 
         Raises:
             BrokerUnknown: no route names a master.

@@ -154,7 +154,7 @@ def test_tables_that_changed_are_known() -> None:
         b'{"kind": "snapshot", "id": "s", "part": 1, "parts": 1}',
     ],
 )
-def test_what_no_leader_wrote_is_refused_and_changes_nothing(body: bytes) -> None:
+def test_a_record_that_no_leader_wrote_is_refused_and_changes_nothing(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_state_record(body)
     state = ReplicatedState()

@@ -1,4 +1,4 @@
-"""What a client does where the master of a broker's name may change while it runs.
+"""The client's rules where the master of a broker's name may change while it runs.
 
 A name has other ids where a failover group or a slave stands behind it. There a failure may only
 mean that another broker leads by now, or will in a moment: the client waits a little, asks for the

@@ -40,7 +40,7 @@ PART_BYTES = 256 << 10
 
 # A body that is longer than any the leader writes.
 _BODY_BYTES_MAX = 4 << 20
-# What the JSON around an entry takes at most, beside its key and value.
+# The most bytes of the JSON around an entry, beside its key and value.
 _ENTRY_BYTES = 16
 
 Value = TopicConfig | SubscriptionGroupConfig | DataVersion | int | JsonValue
@@ -50,7 +50,7 @@ Keys = Mapping["Table", tuple[Key, ...]]
 
 
 class Table(StrEnum):
-    """What the members of a group hold alike; the value is the name in records and files."""
+    """The tables that the members of a group hold alike; the value is the name in records and files."""
 
     TOPICS = "topics"
     GROUPS = "groups"
@@ -69,7 +69,7 @@ class Table(StrEnum):
     NEXT_OFFSETS = "nextOffsets"
     # Data versions of Apache's tables, by file.
     VERSIONS = "versions"
-    # What the log no longer tells, by the part of the broker that reads it.
+    # Facts that the log no longer tells, by the part of the broker that reads them.
     CARRIED = "carried"
 
 
