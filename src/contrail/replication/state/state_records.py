@@ -50,7 +50,7 @@ Keys = Mapping["Table", tuple[Key, ...]]
 
 
 class Table(StrEnum):
-    """The tables that the members of a group hold alike; the value is the name in records and files."""
+    """The tables that all members hold alike; the value is the name in records and files."""
 
     TOPICS = "topics"
     GROUPS = "groups"
