@@ -21,6 +21,7 @@ from contrail.clock import SharedClock
 from contrail.model.properties import UNIQ_KEY, encode_properties
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request
+from contrail.protocol.failover_fields import IN_DOUBT_FIELD
 from contrail.testing import LocalCluster
 from tests.e2e.raw_client import send_fields
 from tests.history.checker import check_history
@@ -312,6 +313,8 @@ def outcome_of(answer: ReceivedResponse | None) -> Outcome:
         ResponseCode.SLAVE_NOT_AVAILABLE,
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     )
+    if answer.fields.get(IN_DOUBT_FIELD) == "true":
+        return Outcome.UNKNOWN
     # A message that was sent back is answered with an error that names the status.
     is_stored = answer.code in stored or answer.remark in [code.name for code in stored]
     return Outcome.UNKNOWN if is_stored else Outcome.FAILED

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tests.history import rules_delivery, rules_retries, rules_time, rules_transactions
+from tests.history import (
+    rules_delivery,
+    rules_leaders,
+    rules_retries,
+    rules_time,
+    rules_transactions,
+)
 from tests.history.events import Event
 from tests.history.facts import Facts, facts_of
 from tests.history.violations import Bounds, Violation
@@ -24,6 +30,8 @@ _RULES: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     rules_delivery.queues_keep_the_order_of_sends,
     rules_delivery.sharding_keys_keep_their_order,
     rules_delivery.replies_reach_their_requester,
+    rules_leaders.terms_have_one_leader,
+    rules_leaders.leaders_reach_a_majority,
     rules_transactions.half_messages_have_one_fate,
     rules_retries.returned_messages_come_again,
     rules_retries.copies_were_asked_for,

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from tests.history.violations import Rule, Violation
 
+_OFFSETS_NS = 1_000_000_000
+
 
 class Queue(NamedTuple):
     topic: str
@@ -45,6 +47,17 @@ class Cause:
     queues: frozenset[Queue]
     begin_ns: int
     end_ns: int
+
+
+def failover_cause(
+    group: str, queues: Collection[Queue], lost_ns: int, led_ns: int, *, in_flight_ns: int
+) -> Cause:
+    """A leader was lost at ``lost_ns``, and another one led at ``led_ns``.
+
+    Offsets go to the other members each second, and messages in flight had no offset yet.
+    """
+    begin_ns = lost_ns - _OFFSETS_NS - in_flight_ns
+    return Cause("failover", group, frozenset(queues), begin_ns, led_ns)
 
 
 @dataclass(slots=True)

@@ -94,8 +94,7 @@ class SendNotes:
             if receipt is not None and receipt.status is SendStatus.SEND_OK:
                 self.stored(op, key, receipt, number)
             else:
-                is_refused = isinstance(error, BrokerRefused | BrokerUnknown)
-                self.ended(op, Outcome.FAILED if is_refused else Outcome.UNKNOWN)
+                self.ended(op, outcome_of_error(error))
 
     def invoked(
         self, key: str, topic: str, queue: MessageQueue, sharding_key: str | None = None
@@ -147,6 +146,13 @@ class SendNotes:
                     yield Violation(Rule.MOVED, (key,), detail)
         for key in self.denied & {delivery.key for delivery in deliveries}:
             yield Violation(Rule.REFUSED_DELIVERED, (key,), "the error left no doubt")
+
+
+def outcome_of_error(error: BaseException | None) -> Outcome:
+    """A refusal is certain, unless the broker says itself that it is not."""
+    if isinstance(error, BrokerRefused):
+        return Outcome.UNKNOWN if error.is_in_doubt else Outcome.FAILED
+    return Outcome.FAILED if isinstance(error, BrokerUnknown) else Outcome.UNKNOWN
 
 
 def _keys_of(outgoing: Outgoing) -> list[str]:

@@ -88,6 +88,13 @@ class EditedHistory:
         kinds = (send for kind in _PLAIN for send in self._sent_once(kind))
         return next(send.asked for send in kinds if send.outcome is Outcome.FAILED)
 
+    def stored_sends(self) -> Iterator[SendInvoked]:
+        """Plain sends that were made once, and whose message was received."""
+        for kind in _PLAIN:
+            for send in self._sent_once(kind):
+                if self._facts.places(TOPIC, send.asked.key):
+                    yield send.asked
+
     def neighbours(self, kind: Kind) -> tuple[Place, Place]:
         """Two messages of one queue (and sharding key), the first done before the second began."""
         places = self.acknowledged(kind, 0)

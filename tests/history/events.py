@@ -179,6 +179,23 @@ class BrokerKilled:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    """A member of the failover group leads in this term; ``leader`` is "" while nobody does."""
+
+    now_ms: int
+    term: int
+    leader: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """Members reach those of their own side alone; no sides: all reach each other again."""
+
+    now_ms: int
+    sides: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerCrashed:
     """A consumer ended before its offset was stored: its group reads again from the stored one."""
 
@@ -213,6 +230,8 @@ Event = (
     | Drained
     | BrokerStarted
     | BrokerKilled
+    | LeaderChanged
+    | Partitioned
     | ConsumerCrashed
     | Rebalanced
     | ClockMoved

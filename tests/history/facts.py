@@ -23,7 +23,9 @@ from tests.history.events import (
     EndInvoked,
     Event,
     Invocation,
+    LeaderChanged,
     Outcome,
+    Partitioned,
     Rebalanced,
     RecallInvoked,
     Received,
@@ -33,6 +35,7 @@ from tests.history.events import (
     SendInvoked,
     StillOpen,
 )
+from tests.history.violations import FAILOVER_REREAD_MS
 
 T = TypeVar("T", bound=Invocation)
 
@@ -81,6 +84,13 @@ class Receipt(NamedTuple):
         return Place(self.event.topic, self.event.queue_id, self.event.queue_offset)
 
 
+class Failover(NamedTuple):
+    """A member came to lead: messages that were read since ``begin_ms`` may come again."""
+
+    position: int
+    begin_ms: int
+
+
 class Stretch(NamedTuple):
     """A time in which the broker was up and the clock was not moved."""
 
@@ -106,6 +116,8 @@ class Facts:
     drained: list[Drained] = field(default_factory=list)
     # Positions at which a group may begin to read again, by group.
     rereads: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    failovers: list[Failover] = field(default_factory=list)
+    leaders: list[LeaderChanged | Partitioned] = field(default_factory=list)
     back_moves: list[int] = field(default_factory=list)
     # The time that each of them put the clock to.
     back_moves_ms: list[int] = field(default_factory=list)
@@ -121,7 +133,12 @@ class Facts:
     def rereads_between(self, group: str, after: int, before: int) -> bool:
         """Whether the group had a cause to read again between two events."""
         positions = self.rereads.get(group, [])
-        return bisect_right(positions, after) < bisect_right(positions, before)
+        if bisect_right(positions, after) < bisect_right(positions, before):
+            return True
+        first = bisect_right(self.failovers, after, key=_position)
+        end = bisect_right(self.failovers, before, key=_position)
+        read_ms = self.shown_ms[after]
+        return any(failover.begin_ms <= read_ms for failover in self.failovers[first:end])
 
     def moved_back_between(self, after: int, before: int) -> bool:
         return bisect_right(self.back_moves, after) < bisect_right(self.back_moves, before)
@@ -151,6 +168,10 @@ class Facts:
         return found
 
 
+def _position(failover: Failover) -> int:
+    return failover.position
+
+
 def facts_of(events: Iterable[Event]) -> Facts:
     """Index a history.
 
@@ -170,10 +191,17 @@ class _Reader:
         self._operations: dict[int, Operation[Any]] = {}
         self._up_since: tuple[int, int] | None = None
         self._last_ms = 0
+        # Since then nobody has led.
+        self._lost_ms: int | None = None
 
     def take(self, position: int, event: Event) -> None:
         self._note_time(position, event)
         facts = self.facts
+        self._take(position, event, facts)
+        if isinstance(event, LeaderChanged):
+            self._lost_ms = None if event.leader else event.now_ms
+
+    def _take(self, position: int, event: Event, facts: Facts) -> None:
         match event:
             case SendInvoked():
                 self._invoke(position, event, facts.sends)
@@ -200,6 +228,12 @@ class _Reader:
         match event:
             case ConsumerCrashed() | Rebalanced():
                 facts.rereads[event.group].append(position)
+            case LeaderChanged() | Partitioned():
+                facts.leaders.append(event)
+                if isinstance(event, LeaderChanged) and event.leader:
+                    began_ms = event.now_ms if self._lost_ms is None else self._lost_ms
+                    failover = Failover(position, began_ms - FAILOVER_REREAD_MS)
+                    facts.failovers.append(failover)
             case Checked():
                 facts.checks.append((position, event))
             case StillOpen():
@@ -243,6 +277,11 @@ class _Reader:
                 self.facts.back_moves_ms.append(event.now_ms)
             if self._up_since is not None:
                 self._close_stretch(event.before_ms)
+                self._up_since = (event.now_ms, position)
+        elif isinstance(event, LeaderChanged):
+            if not event.leader:
+                self._close_stretch(event.now_ms)
+            elif self._up_since is None:
                 self._up_since = (event.now_ms, position)
         elif isinstance(event, BrokerStarted):
             self._up_since = (event.now_ms, position)

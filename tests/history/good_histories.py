@@ -23,7 +23,9 @@ from tests.history.events import (
     Event,
     Invocation,
     Kind,
+    LeaderChanged,
     Outcome,
+    Partitioned,
     Rebalanced,
     RecallInvoked,
     Received,
@@ -33,11 +35,13 @@ from tests.history.events import (
     SendInvoked,
     StillOpen,
 )
+from tests.history.violations import FAILOVER_REREAD_MS
 
 GROUP = "readers"
 TOPIC = "orders"
 RETRY_TOPIC = f"%RETRY%{GROUP}"
 DEAD_LETTERS = f"%DLQ%{GROUP}"
+MEMBERS = ("n0", "n1", "n2")
 RECONSUME_TIMES_MAX = 2
 QUEUES = 3
 CHECK_AFTER_MS = 6_000
@@ -90,7 +94,13 @@ class ModelBroker:
     waiting: list[Waiting] = field(default_factory=list)
     halves: dict[str, Half] = field(default_factory=dict)
     read: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+    # The time of each queue's messages' last receipt by the group.
+    read_ms: dict[tuple[str, int], dict[int, int]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     reader: str = "reader-1"
+    leader: str = "n0"
+    term: int = 1
     is_up: bool = True
     _op: int = 0
     _key: int = 0
@@ -218,6 +228,7 @@ class ModelBroker:
         while self.read[topic, queue_id] < len(queue):
             at = self.read[topic, queue_id]
             self._receive(GROUP, self.reader, topic, queue_id, at)
+            self.read_ms[topic, queue_id][at] = self.now_ms
             self.read[topic, queue_id] += 1
             if self.is_up and self.random.random() < 0.4:
                 self._send_back(topic, queue[at])
@@ -257,9 +268,15 @@ class ModelBroker:
         self.reader = self.random.choice(("reader-1", "reader-2"))
         self._read_again()
 
-    def _read_again(self) -> None:
+    def _read_again(self, since_ms: int | None = None) -> None:
+        """From any place, or from one behind all messages that were first read before a time."""
         for queue in list(self.read):
-            self.read[queue] = self.random.randint(0, self.read[queue])
+            end = self.read[queue]
+            lowest = 0
+            if since_ms is not None:
+                times = self.read_ms[queue]
+                lowest = next((at for at in range(end, 0, -1) if times[at - 1] < since_ms), 0)
+            self.read[queue] = self.random.randint(lowest, end)
 
     def move_clock(self) -> None:
         before_ms = self.now_ms
@@ -273,6 +290,24 @@ class ModelBroker:
         if self.is_up:
             self.is_up = False
             self.events.append(BrokerKilled(self.now_ms))
+
+    def fail_over(self) -> None:
+        """The leader is lost or cut off, and another member leads; a group may read again a bit."""
+        if not self.is_up:
+            return
+        rest = tuple(name for name in MEMBERS if name != self.leader)
+        is_cut = self.random.random() < 0.5
+        if is_cut:
+            self.events.append(Partitioned(self.now_ms, ((self.leader,), rest)))
+        lost_ms = self.now_ms
+        self.events.append(LeaderChanged(self.now_ms, self.term, ""))
+        self.now_ms += self.random.randint(1_000, 2_000)
+        self.term += self.random.randint(1, 3)
+        self.leader = self.random.choice(rest)
+        self.events.append(LeaderChanged(self.now_ms, self.term, self.leader))
+        if is_cut:
+            self.events.append(Partitioned(self.now_ms))
+        self._read_again(since_ms=lost_ms - FAILOVER_REREAD_MS)
 
     def finish(self) -> list[Event]:
         """Let all messages come due, and read all queues twice."""
@@ -394,6 +429,7 @@ _STEPS = (
     ModelBroker.rebalance,
     ModelBroker.move_clock,
     ModelBroker.kill,
+    ModelBroker.fail_over,
 )
 
 

@@ -38,7 +38,13 @@ class Rule(StrEnum):
     REPLY_LOST = "a reply that was accepted did not reach the requester"
     REPLY_MISDIRECTED = "a reply arrived that was not for this requester"
     REPLY_DUPLICATED = "a reply arrived more often than it was sent"
+    TERM_USED_TWICE = "the term of a leader is not higher than the one before"
+    LED_WITHOUT_MAJORITY = "a member came to lead that reached no majority"
     UNREAD = "nobody read a topic to its end, so nothing is shown about it"
+
+
+FAILOVER_REREAD_MS = 2_000
+"""Offsets go to the other members each second, and a handler may have been at work as long."""
 
 
 class Violation(NamedTuple):
