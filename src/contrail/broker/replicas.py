@@ -134,7 +134,8 @@ class MasterSide:
 
     async def start(self) -> None:
         # Under SYNC_FLUSH slaves get flushed bytes only, so appends need not be told.
-        self._need.store.when_written(self.ha.appended)
+        if not self._need.store_config.syncs_before_ack:
+            self._need.store.when_written(self.ha.appended)
         await self.ha.start()
 
     async def stop(self) -> None:

@@ -40,9 +40,18 @@ class LinkTrust:
     client_tls: ssl.SSLContext | None = None
 
     def introduction(
-        self, identity: BrokerIdentity, role: str, nonce: bytes, *, is_protected: bool
+        self,
+        identity: BrokerIdentity,
+        role: str,
+        nonce: bytes,
+        *,
+        is_protected: bool,
+        member: str = "",
     ) -> Introduction:
-        """How a broker introduces itself on a link; ``is_protected`` by TLS or by its host."""
+        """How a broker introduces itself on a link; ``is_protected`` by TLS or by its host.
+
+        ``member`` is the id of a member within its failover group.
+        """
         assert self.secret is not None, "a handshake proves a secret"
         return Introduction(
             needs=() if is_protected or self.takes_unsealed else (SEALED,),
@@ -53,6 +62,7 @@ class LinkTrust:
             group=identity.group,
             nonce=nonce,
             fingerprint=fingerprint_of(self.secret),
+            member=member,
         )
 
 
@@ -77,3 +87,21 @@ class HaSlaveConfig:
     trust: LinkTrust = field(default_factory=LinkTrust)
     limits: HaLimits = field(default_factory=HaLimits)
     is_plain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """A member of a failover group; ``peers`` are the addresses of all members, this one's too.
+
+    ``facts`` are settings that shape the log's bytes: all members need the same. ``address`` is
+    where clients reach this member.
+    """
+
+    identity: BrokerIdentity
+    self_id: str
+    peers: Mapping[str, str]
+    trust: LinkTrust
+    listen_address: str = "0.0.0.0"
+    listen_port: int
+    address: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)

@@ -114,6 +114,38 @@ def read_state(
     )
 
 
+def write_only_copy(files: FileSystem, path: Path, data: bytes) -> None:
+    """Replace the sealed content of ``path``; no backup stays, for an older content is wrong.
+
+    On return the new content is durable; after a crash before, the old or the new one is there.
+    """
+    temporary = _beside(path, ".tmp")
+    _make_folder(files, path.parent)
+    with opened(files, temporary, create=True) as fd:
+        files.truncate(fd, 0)
+        crashpoint("only_copy.tmp_created")
+        write_fully(files, fd, _seal(data), 0)
+        crashpoint("only_copy.tmp_written")
+        files.fsync(fd)
+    crashpoint("only_copy.tmp_synced")
+    files.rename(temporary, path)
+    crashpoint("only_copy.renamed")
+    files.sync_folder(path.parent)
+    crashpoint("only_copy.folder_synced")
+
+
+def read_only_copy(files: FileSystem, path: Path, *, parse: Callable[[bytes], T]) -> T | None:
+    """The content that ``write_only_copy`` wrote; None if it never did.
+
+    Raises:
+        StateFileDamaged: the file is damaged; no older copy is taken for it.
+    """
+    copy = _read_copy(files, path, True, parse)
+    if copy.outcome == "damaged":
+        raise StateFileDamaged(copy.problem)
+    return copy.value
+
+
 @dataclass(frozen=True, slots=True)
 class _Copy(Generic[T]):
     outcome: Literal["good", "missing", "empty", "damaged"]

@@ -898,10 +898,7 @@ class MessageStore:
         return segment.part(physical_offset, byte_count) if segment is not None else None
 
     def when_written(self, note: Callable[[], None] | None) -> None:
-        """Call ``note`` after each append under ASYNC_FLUSH; None ends it.
-
-        Under SYNC_FLUSH ``on_flushed`` tells as much.
-        """
+        """Call ``note`` after each append; None ends it."""
         self._flusher.on_written = note
 
     @property

@@ -142,6 +142,11 @@ class Link(asyncio.Protocol):
         elif sent < len(head) + len(body):
             self._transport.write(body[sent - len(head) :])
 
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes wait to leave: views of the log may be among them."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def close(self, reason: str, *, last: Sequence[bytes | memoryview] = ()) -> None:
         """End the link for ``reason``, after a ``last`` word if there is one."""
         if self.is_closed or self._transport is None:

@@ -52,3 +52,12 @@ def test_epochs_rise_with_their_starts() -> None:
 
 def test_the_start_of_an_epoch_is_its_first_byte() -> None:
     assert [_table().start_of(epoch) for epoch in (0, 2, 5)] == [0, 100, 300]
+
+
+def test_an_epoch_begins_within_a_stretch_that_has_its_first_byte() -> None:
+    table = EpochTable([EpochStart(1, 0), EpochStart(2, 100), EpochStart(4, 300)])
+    assert table.begins_within(100, 101)
+    assert table.begins_within(50, 301)
+    assert not table.begins_within(101, 300)
+    assert not table.begins_within(301, 900)
+    assert not EpochTable().begins_within(0, 100)

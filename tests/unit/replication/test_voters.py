@@ -53,3 +53,11 @@ def test_a_change_is_one_voter_more_or_less(after: str, is_single: bool) -> None
 
 def test_the_last_voter_is_not_removed() -> None:
     assert not is_single_change(frozenset("a"), frozenset())
+
+
+def test_a_change_lies_in_the_stretch_that_has_its_record() -> None:
+    voters = Voters(frozenset("a"))
+    voters.record(100, frozenset("ab"))
+    assert voters.changes_within(50, 100)
+    assert not voters.changes_within(100, 200)
+    assert not voters.changes_within(0, 99)

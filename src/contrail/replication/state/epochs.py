@@ -73,6 +73,13 @@ class EpochTable:
                 return start.physical_start
         return log_end
 
+    def begins_within(self, physical_start: int, physical_end: int) -> bool:
+        """Whether an epoch begins at a byte from ``physical_start`` to before ``physical_end``."""
+        for start in reversed(self._starts):
+            if start.physical_start < physical_end:
+                return start.physical_start >= physical_start
+        return False
+
     def end_at_most(self, epoch: int, log_end: int) -> tuple[int, int]:
         """The largest epoch not above ``epoch`` in this log, and where it ends."""
         end = log_end

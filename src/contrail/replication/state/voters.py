@@ -39,6 +39,12 @@ class Voters:
         if voters != self.now:
             self._records.append(VoterRecord(physical_end, voters))
 
+    def changes_within(self, physical_start: int, physical_end: int) -> bool:
+        """Whether a record that changed the voters ends between two places of the log."""
+        return any(
+            physical_start < one.physical_end <= physical_end for one in reversed(self._records)
+        )
+
     def cut(self, physical_end: int) -> None:
         """Forget the voter records that a cut at ``physical_end`` removed."""
         while len(self._records) > 1 and self._records[-1].physical_end > physical_end:

@@ -63,7 +63,7 @@ class Flusher:
         self._waiting: set[_Waiter] = set()
         self._failure: StorePoisoned | None = None
         self._stopping = False
-        # Called after each append under ASYNC_FLUSH, on the thread that appends.
+        # Called after each append, on the thread that appends.
         self.on_written: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
 
@@ -82,8 +82,8 @@ class Flusher:
                 self._work.notify()
         else:
             self._written = physical_end
-            if self.on_written is not None:
-                self.on_written()
+        if self.on_written is not None:
+            self.on_written()
 
     def begin_at(self, physical_offset: int) -> None:
         """An empty log begins elsewhere: everything below counts as written and durable."""

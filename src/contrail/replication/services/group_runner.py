@@ -1,0 +1,501 @@
+"""Runs one member of a failover group: feeds ``Member`` with events, carries its effects out.
+
+Effects are carried out in their order, those that follow from them behind them. The member holds
+its messages back until term and vote are saved, and its answers until bytes are synced; the runner
+holds nothing back itself. A write that the store refuses has not happened: the member then begins
+anew from what the log and the vote's file hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import random
+import uuid
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from contrail.clock import Clock
+from contrail.errors import ConfigError, StoreError
+from contrail.protocol.group_frames import Batch, MemberHello
+from contrail.protocol.group_messages import Append, Message
+from contrail.replication.config import GroupConfig
+from contrail.replication.services.member_links import MemberLinks
+from contrail.replication.services.replica_file import Phase, Replica, ReplicaFile
+from contrail.replication.services.replica_log import BATCH_BYTES_MAX, ReplicaLog
+from contrail.replication.state.founding import Adopt, Found, Wait, plan_founding
+from contrail.replication.state.group_effects import (
+    AppendMarker,
+    AppendRaw,
+    AppendVoters,
+    CommitMoved,
+    Effect,
+    Role,
+    RoleChanged,
+    SaveVote,
+    Send,
+    Truncate,
+)
+from contrail.replication.state.member import Member, MemberLog, MemberTimes
+from contrail.replication.state.member_names import member_name, self_id_of
+from contrail.replication.state.push_spacing import PushSpacing
+
+_TICK_S = 0.05
+_NO_BYTES = memoryview(b"")
+_log = logging.getLogger(__name__)
+
+
+class GroupUser(Protocol):
+    """The parts of a broker that follow its role; called on the event loop's thread."""
+
+    def role_changed(self, change: RoleChanged) -> None: ...
+
+    def committed(self) -> None:
+        """More of the log is committed: the store knows how far."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """This member cannot go on: its vote cannot be saved."""
+        ...
+
+
+class GroupRunner:
+    """One member at work; belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        log: ReplicaLog,
+        file: ReplicaFile,
+        clock: Clock,
+        user: GroupUser,
+        *,
+        between: Callable[[int, int], int] = random.randint,
+        times: MemberTimes | None = None,
+    ) -> None:
+        self._config = config
+        self._times = times
+        self._log = log
+        self._file = file
+        self._clock = clock
+        self._now_ms = clock.elapsed_ms
+        self._user = user
+        self._between = between
+        self.links = MemberLinks(config, self, clock)
+        self.member: Member | None = None
+        self.waits_for = ""
+        # As it is on the disk, and as it was last given to be written.
+        self._saved: Replica | None = None
+        self._newest: Replica | None = None
+        self._saver = ThreadPoolExecutor(1, thread_name_prefix="group-vote")
+        self._effects: deque[tuple[Effect, Batch | None]] = deque()
+        self._is_carrying_out = False
+        # The names of connected members of the group, by their ids.
+        self._names: dict[str, str] = {}
+        self._spacing = PushSpacing(is_awaited=True)
+        self._turn_is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pushed_bytes = 0
+        self._last_problem = ""
+
+    # Called by the broker.
+
+    async def start(self) -> None:
+        """Take part in the group, or wait for one.
+
+        Raises:
+            ConfigError: the port cannot be bound, or the folder belongs to another member.
+            StateFileDamaged: term and vote cannot be read: this member may not vote.
+        """
+        self._loop = asyncio.get_running_loop()
+        replica = self._file.read()
+        if replica is not None:
+            if replica.self_id != self._config.self_id:
+                raise ConfigError(
+                    f"this folder is that of member {replica.self_id}: set dLegerSelfId="
+                    f"{replica.self_id}, or start {self._config.self_id} with an empty folder"
+                )
+            self._saved = self._newest = replica
+            self._make_member(self._log.recalled(self._first_voters(replica)))
+        self._log.store.when_written(self._written)
+        await self.links.start()
+        self._ticker = self._loop.create_task(self._run(), name="group-runner")
+        self._consider_founding()
+
+    async def stop(self) -> None:
+        """Leave the peers; whatever is under way is finished or dropped."""
+        self._log.store.when_written(None)
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.member = None
+        await self.links.stop()
+        await asyncio.to_thread(self._saver.shutdown, wait=True)
+        self._loop = None
+
+    def flushed(self) -> None:
+        """More of the log is on the disk."""
+        member = self.member
+        if member is None:
+            return
+        # A cut waits for the flusher, so the position is of the log as it is now.
+        synced_end, cut_count = self._log.synced_end, member.log.cut_count
+        self._act(lambda: member.synced(synced_end, cut_count, self._now_ms()))
+        self._spacing.synced()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._turn()
+
+    def has_lease(self) -> bool:
+        """Whether no other member can be leader now."""
+        return self.member is not None and self.member.has_lease(self._now_ms())
+
+    @property
+    def leader(self) -> str:
+        """The id of the member that leads; empty while none is known."""
+        member = self.member
+        return "" if member is None or member.leader is None else self_id_of(member.leader)
+
+    @property
+    def leader_address(self) -> str:
+        """Where clients reach the leader; empty while none is known."""
+        leader = self.leader
+        if leader == self._config.self_id:
+            return self._config.address
+        hello = self.links.hellos().get(leader)
+        return "" if hello is None else hello.address
+
+    def address_of(self, name: str) -> str:
+        """Where a member is linked from; empty while it is not."""
+        link = self.links.link_to(self_id_of(name))
+        return "" if link is None else link.link.address
+
+    def is_level(self, self_id: str) -> bool:
+        """Whether a voter of this id has the whole log."""
+        member, name = self.member, self._names.get(self_id)
+        if member is None or name is None or name not in member.log.voters.now:
+            return False
+        progress = member.progress.get(name)
+        return progress is not None and progress.matched_end == member.log.end
+
+    def transfer(self, target: str = "") -> bool:
+        """Begin to hand over to a voter, ``target`` or the one with most of the log."""
+        member = self.member
+        if member is None or not member.is_serving:
+            return False
+        candidates = [
+            name
+            for self_id, name in self._names.items()
+            if name in member.log.voters.now and target in ("", self_id)
+        ]
+        if not candidates:
+            return False
+        best = max(candidates, key=lambda name: member.progress[name].matched_end)
+        self._act(lambda: member.transfer(best, self._now_ms()))
+        return True
+
+    def give_up_transfer(self) -> None:
+        """The target took too long: this member leads on."""
+        member = self.member
+        if member is not None:
+            self._act(member.give_up_transfer)
+
+    # Called by the links.
+
+    def hello(self) -> MemberHello:
+        replica = self._saved
+        return MemberHello(
+            self_id=self._config.self_id,
+            group_id="" if replica is None else replica.group_id,
+            replica_uuid="" if replica is None else replica.replica_uuid,
+            phase=str(Phase.JOINER if replica is None else replica.phase),
+            wall_ms=self._clock.now_ms(),
+            facts=self._config.facts,
+            address=self._config.address,
+        )
+
+    def opened(self, self_id: str, peer: MemberHello) -> None:
+        member = self.member
+        if member is None:
+            self._consider_founding()
+        elif peer.group_id:
+            name = self._names[self_id] = member_name(self_id, peer.replica_uuid)
+            self._act(lambda: member.is_connected(name, True, self._now_ms()))
+
+    def lost(self, self_id: str) -> None:
+        member, name = self.member, self._names.pop(self_id, None)
+        if member is not None and name is not None:
+            self._act(lambda: member.is_connected(name, False, self._now_ms()))
+
+    def received(self, self_id: str, message: Message | Batch) -> None:
+        member, name = self.member, self._names.get(self_id)
+        if member is None or name is None:
+            return
+        now_ms = self._now_ms()
+        if isinstance(message, Batch):
+            self._act(lambda: member.received(name, message.message, now_ms), message)
+        else:
+            assert not isinstance(message, Append), "an append comes with its bytes"
+            self._act(lambda: member.received(name, message, now_ms))
+
+    # Founding.
+
+    def _consider_founding(self) -> None:
+        """Found or join a group, if this broker belongs to none and its peers allow it."""
+        if self._newest is not None:
+            return
+        groups = {self_id: hello.group_id for self_id, hello in self.links.hellos().items()}
+        step = plan_founding(
+            self._config.self_id,
+            list(self._config.peers),
+            groups,
+            is_log_empty=self._log.store.is_empty,
+        )
+        if isinstance(step, Wait):
+            if step.why != self.waits_for:
+                _log.info("no group yet: %s", step.why)
+            self.waits_for = step.why
+            return
+        self.waits_for = ""
+        group_id = step.group_id if isinstance(step, Adopt) else uuid.uuid4().hex
+        phase = Phase.VOTER if isinstance(step, Found) else Phase.LEARNER
+        self._newest = Replica(
+            group_id=group_id,
+            replica_uuid=uuid.uuid4().hex,
+            self_id=self._config.self_id,
+            term=0,
+            voted_for=None,
+            phase=phase,
+        )
+        self._write(self._newest, self._joined)
+
+    def _joined(self) -> None:
+        """The group is on the disk: take part, and tell the peers by new links."""
+        replica = self._saved
+        assert replica is not None
+        what = "founded" if replica.phase is Phase.VOTER else "joined"
+        _log.info("member %s has %s group %s", replica.self_id, what, replica.group_id)
+        self._make_member(self._log.recalled(self._first_voters(replica)))
+        self.links.end_all("new_group")
+
+    def _first_voters(self, replica: Replica) -> frozenset[str]:
+        """The voters before any record: the founder itself."""
+        if replica.phase is not Phase.VOTER:
+            return frozenset()
+        return frozenset((member_name(replica.self_id, replica.replica_uuid),))
+
+    def _make_member(self, log: MemberLog) -> None:
+        replica = self._saved
+        assert replica is not None, "a member belongs to a group"
+        self.member = Member(
+            member_name(replica.self_id, replica.replica_uuid),
+            term=replica.term,
+            voted_for=replica.voted_for,
+            log=log,
+            batch_end=self._log.batch_end,
+            between=self._between,
+            now_ms=self._now_ms(),
+            times=self._times,
+        )
+        for name in self._names.values():
+            self.member.is_connected(name, True, self._now_ms())
+
+    def _begin_anew(self, error: StoreError) -> None:
+        """The store did not do what the member asked for: believe the disk again."""
+        former = self.member
+        assert former is not None
+        self._effects.clear()
+        if str(error) != self._last_problem:
+            self._last_problem = str(error)
+            _log.warning("this member begins anew: %s", error)
+        log, store = former.log, self._log.store
+        log.cut(store.physical_end)
+        log.synced_end, log.commit = store.flushed_end, store.positions.commit_limit
+        self._make_member(log)
+        self._user.role_changed(RoleChanged(Role.FOLLOWER, former.term, None, False))
+
+    # Events and effects.
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            member = self.member
+            if member is None:
+                self._consider_founding()
+                continue
+            self._act(lambda member=member: member.tick(self._now_ms()))  # type: ignore[misc]
+            if member is self.member and member.is_serving:
+                self._tend_voters(member)
+
+    def _tend_voters(self, member: Member) -> None:
+        """Have every connected member learn, and make those that caught up voters."""
+        voters = member.log.voters.now
+        for self_id, name in self._names.items():
+            if name in voters:
+                continue
+            self._act(lambda name=name: member.add_learner(name))  # type: ignore[misc]
+            progress = member.progress.get(name)
+            if progress is None or not progress.is_streaming:
+                continue
+            if member.log.end - progress.matched_end > BATCH_BYTES_MAX:
+                continue
+            # A wiped member comes back under another name: the old voter goes first.
+            former = {voter for voter in voters if self_id_of(voter) == self_id}
+            wanted = voters - former if former else voters | {name}
+            self._act(lambda wanted=wanted: member.change_voters(wanted))  # type: ignore[misc]
+            return
+
+    def _act(self, event: Callable[[], list[Effect]], batch: Batch | None = None) -> None:
+        """Feed the member, and carry out what it asks for, unless that is under way already."""
+        member = self.member
+        if not self._is_carrying_out and member is not None and member.role is Role.LEADER:
+            # Sends that were stored a moment ago are in the log, whatever comes now.
+            self._then(member.appended(self._log.end))
+        self._effects.extend((effect, batch) for effect in event())
+        if self._is_carrying_out:
+            return
+        self._is_carrying_out = True
+        try:
+            while self._effects:
+                self._carry_out(*self._effects.popleft())
+        except StoreError as error:
+            self._begin_anew(error)
+        finally:
+            self._is_carrying_out = False
+
+    def _carry_out(self, effect: Effect, batch: Batch | None) -> None:
+        member = self.member
+        if member is None:
+            return
+        match effect:
+            case Send():
+                self._send(member, effect)
+            case SaveVote():
+                self._save(member, effect)
+            case AppendMarker():
+                self._append_marker(member, effect)
+            case AppendVoters():
+                end = self._log.append_voters(member.term, effect.voters)
+                self._then(member.voters_appended(end, effect.voters, self._now_ms()))
+                self._then(member.push(self._now_ms()))
+            case AppendRaw():
+                assert batch is not None, "raw bytes come with a batch"
+                self._append_raw(member, effect, batch)
+            case Truncate():
+                # Views of what is cut must not leave: they would be other bytes by then.
+                self.links.end_unsent("the log is cut")
+                self._log.truncate(effect.physical_end)
+            case CommitMoved():
+                self._log.store.commit_to(effect.commit)
+                self._user.committed()
+            case RoleChanged():
+                self._user.role_changed(effect)
+
+    def _then(self, effects: list[Effect]) -> None:
+        self._effects.extend((effect, None) for effect in effects)
+
+    def _append_marker(self, member: Member, effect: AppendMarker) -> None:
+        if member.role is not Role.LEADER or member.term != effect.epoch:
+            return
+        end = self._log.append_marker(
+            member.self_id, member.log, effect.epoch, effect.previous_epoch
+        )
+        self._then(member.marker_appended(end))
+        self._then(member.push(self._now_ms()))
+
+    def _append_raw(self, member: Member, effect: AppendRaw, batch: Batch) -> None:
+        start, end = effect.physical_offset, effect.physical_end
+        skipped = start - batch.message.previous_end
+        data = batch.data[skipped : skipped + end - start]
+        self._log.append_raw(start, data)
+        if batch.names_voters:
+            for voters_end, voters in self._log.voter_records(start, data):
+                self._then(member.voters_appended(voters_end, voters, self._now_ms()))
+
+    # Messages.
+
+    def _send(self, member: Member, effect: Send) -> None:
+        self_id = self_id_of(effect.peer)
+        link = self.links.link_to(self_id)
+        if link is None or self._names.get(self_id) != effect.peer:
+            return
+        message = effect.message
+        if not isinstance(message, Append) or message.batch_end == message.previous_end:
+            link.send(message)
+            return
+        start, end = message.previous_end, message.batch_end
+        if start < self._log.store.physical_min:
+            self.links.refuse(
+                self_id,
+                "behind_retention",
+                f"member {self_id} needs the log from {start} on, which begins at "
+                f"{self._log.store.physical_min} at the leader: copy a member's folder",
+            )
+            return
+        log = member.log
+        names_voters = log.epochs.begins_within(start, end) or log.voters.changes_within(start, end)
+        link.send(message, self._log.parts(start, end), names_voters=names_voters)
+        self._pushed_bytes = max(self._pushed_bytes, end - start)
+
+    # The vote.
+
+    def _save(self, member: Member, effect: SaveVote) -> None:
+        assert self._newest is not None
+        self._newest = dataclasses.replace(
+            self._newest, term=effect.term, voted_for=effect.voted_for
+        )
+        self._write(self._newest, lambda: self._vote_saved(member, effect.number))
+
+    def _vote_saved(self, member: Member, number: int) -> None:
+        if member is self.member:
+            self._act(lambda: member.vote_saved(number, self._now_ms()))
+
+    def _write(self, replica: Replica, then: Callable[[], None]) -> None:
+        """Write the member's file on its thread, one after the other; then go on."""
+        assert self._loop is not None
+        write = self._loop.run_in_executor(self._saver, self._file.write, replica)
+
+        def written(done: asyncio.Future[None]) -> None:
+            if done.cancelled() or self._loop is None:
+                return
+            error = done.exception()
+            if error is None:
+                self._saved = replica
+                then()
+            else:
+                self._user.failed(RuntimeError(f"term and vote cannot be saved: {error}"))
+
+        write.add_done_callback(written)
+
+    # Pushing what the leader appends.
+
+    def _written(self) -> None:
+        """The log grew: push at the end of this turn of the loop."""
+        member = self.member
+        if self._turn_is_due or member is None or member.role is not Role.LEADER:
+            return
+        if self._loop is not None:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_is_due, self._timer = False, None
+        member, loop = self.member, self._loop
+        if member is None or loop is None or member.role is not Role.LEADER:
+            return
+        now_ms = self._now_ms()
+        wait_ms = self._spacing.wait_ms(now_ms)
+        if wait_ms:
+            self._turn_is_due = True
+            self._timer = loop.call_later(wait_ms / 1000, self._turn)
+            return
+        self._pushed_bytes = 0
+        self._act(lambda: member.push(now_ms))
+        self._spacing.pushed(self._pushed_bytes, now_ms)

@@ -1,0 +1,217 @@
+"""Members of a failover group: founding, elections, cuts, learners; without brokers around them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from contrail.testing.waiting import eventually_async
+from tests.e2e.failover_trio import LocalMember, Trio, failover_group
+
+
+def run(story: object) -> None:
+    asyncio.run(story)  # type: ignore[arg-type]
+
+
+async def start_all(trio: Trio) -> LocalMember:
+    for member in trio:
+        await member.start()
+    leader = await trio.led()
+    await trio.has_voters(len(trio.peers))
+    return leader
+
+
+def bodies(prefix: str, count: int) -> list[bytes]:
+    return [f"{prefix}-{number:04}".encode() * 8 for number in range(count)]
+
+
+@pytest.mark.proves("replication.failover.runner")
+@pytest.mark.proves("replication.failover.link")
+def test_a_group_founds_itself_elects_and_has_equal_logs(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path) as trio:
+            leader = await start_all(trio)
+            # Over several segments: blanks go with the records behind them.
+            sent = bodies("first", 1_500)
+            for at in range(0, len(sent), 50):
+                end = leader.append(*sent[at : at + 50])
+                await asyncio.sleep(0)
+            await trio.committed(end)
+            assert [one.bodies() for one in trio] == [sent] * 3
+            logs = [one.log_bytes() for one in trio]
+            assert logs[0] == logs[1] == logs[2]
+
+    run(story())
+
+
+@pytest.mark.proves("replication.failover.bootstrap")
+def test_a_group_is_founded_only_after_every_peer_said_that_it_has_none(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path) as trio:
+            first, second, third = trio
+            await first.start()
+            await second.start()
+            await eventually_async(
+                lambda: first.runner is not None and "n2" in first.runner.waits_for, "n0 waits"
+            )
+            assert first.runner is not None and first.runner.member is None
+            await third.start()
+            leader = await trio.led()
+            # The founder is the one voter at first, so it is the first leader.
+            assert leader is first
+            await trio.has_voters(3)
+
+    run(story())
+
+
+@pytest.mark.proves("replication.failover.dead-disk")
+@pytest.mark.proves("replication.failover.join")
+def test_a_wiped_first_member_founds_no_second_group_and_is_replaced(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path) as trio:
+            leader = await start_all(trio)
+            sent = bodies("kept", 100)
+            await trio.committed(leader.append(*sent))
+            first, second, _ = trio
+            assert first.runner is not None and first.runner.member is not None
+            former_name = first.runner.member.self_id
+            await first.stop()
+            shutil.rmtree(first.folder)
+            await trio.led(besides=first)
+            await first.start()
+            await eventually_async(
+                lambda: (
+                    first.runner is not None
+                    and first.runner.member is not None
+                    and first.runner.member.is_voter
+                ),
+                "the wiped member votes again",
+            )
+            assert first.runner.member is not None
+            voters = first.runner.member.log.voters.now
+            assert former_name not in voters and len(voters) == 3
+            await eventually_async(lambda: first.bodies() == sent, "it has what it had")
+            assert first.log_bytes() == second.log_bytes()
+
+    run(story())
+
+
+@pytest.mark.proves("replication.failover.runner")
+def test_appends_of_a_cut_off_leader_are_cut_and_committed_ones_stay(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path) as trio:
+            former = await start_all(trio)
+            kept = bodies("kept", 50)
+            await trio.committed(former.append(*kept))
+            former.cut_off()
+            # Nobody has these but the leader: they are in doubt, and will be gone.
+            former.append(*bodies("lost", 200))
+            leader = await trio.led(besides=former)
+            await eventually_async(lambda: not former.leads, "a leader without a majority ends")
+            after = bodies("after", 50)
+            end = leader.append(*after)
+            await trio.committed(end, at=[one for one in trio if one is not former])
+            former.rejoin()
+            await trio.committed(end)
+            assert [one.bodies() for one in trio] == [kept + after] * 3
+            logs = [one.log_bytes() for one in trio]
+            assert logs[0] == logs[1] == logs[2]
+
+    run(story())
+
+
+@pytest.mark.proves("replication.failover.runner")
+def test_members_go_on_after_restarts_with_their_terms_votes_and_logs(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path) as trio:
+            leader = await start_all(trio)
+            sent: list[bytes] = []
+            for round_number in range(3):
+                new = bodies(f"round-{round_number}", 40)
+                sent += new
+                await trio.committed(leader.append(*new))
+                assert leader.runner is not None and leader.runner.member is not None
+                term = leader.runner.member.term
+                await leader.stop()
+                former, leader = leader, await trio.led(besides=leader)
+                assert leader.runner is not None and leader.runner.member is not None
+                assert leader.runner.member.term > term
+                await former.start()
+            for member in trio:
+                await member.stop()
+            for member in trio:
+                await member.start()
+            leader = await trio.led()
+            assert leader.runner is not None
+            await trio.committed(leader.append(b"last"))
+            assert [one.bodies() for one in trio] == [[*sent, b"last"]] * 3
+
+    run(story())
+
+
+@pytest.mark.proves("replication.failover.transfer")
+def test_a_leader_hands_over_to_the_named_member_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path) as trio:
+            leader = await start_all(trio)
+            await trio.committed(leader.append(*bodies("before", 20)))
+            target = next(one for one in trio if one is not leader)
+            assert leader.runner is not None
+            assert not leader.runner.transfer("n9")
+            assert leader.runner.transfer(target.self_id)
+            assert await trio.led(besides=leader) is target
+            # Handed over: the lease of the new leader needs no second of waiting.
+            assert target.runner is not None
+            await eventually_async(target.runner.has_lease, "a lease")
+            await trio.committed(target.append(b"after"))
+
+    run(story())
+
+
+@pytest.mark.proves("replication.failover.link")
+def test_members_with_other_settings_or_another_secret_do_not_link(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path) as trio:
+            first, second, third = trio
+            trio.facts = {
+                "n1": {"mappedFileSizeCommitLog": "1"},
+                "n0": {"mappedFileSizeCommitLog": "2"},
+            }
+            await first.start()
+            await second.start()
+            await eventually_async(
+                lambda: (
+                    first.runner is not None
+                    and "mappedFileSizeCommitLog" in first.runner.links.problems().get("n1", "")
+                ),
+                "the difference is named",
+            )
+            trio.secret = b"another one"
+            await third.start()
+            await asyncio.sleep(0.3)
+            assert first.runner is not None and not first.runner.links.hellos()
+            assert first.runner.member is None
+
+    run(story())
+
+
+@pytest.mark.proves("replication.failover.sizes")
+@pytest.mark.parametrize("size", [1, 5])
+def test_groups_of_one_and_of_five(tmp_path: Path, size: int) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path, size=size) as trio:
+            leader = await start_all(trio)
+            end = leader.append(*bodies("sent", 20))
+            await trio.committed(end)
+            if size == 5:
+                await leader.stop()
+                second = await trio.led(besides=leader)
+                await second.stop()
+                third = await trio.led(besides=second)
+                running = [one for one in trio if one.runner is not None]
+                await trio.committed(third.append(b"with three of five"), at=running)
+
+    run(story())
