@@ -209,6 +209,7 @@ class Broker:
         if self._ticker is None:
             return
         ticker, self._ticker = self._ticker, None
+        await self.replicas.leave()
         await self.registration.unregister()
         self.intake.guards.go_away()
         ticker.cancel()
@@ -251,7 +252,7 @@ class Broker:
 
     def _recall(self) -> None:
         """Learn from the log the state before the last stop; off the loop, for it may take long."""
-        if self._role.leads:
+        if self._role.delivers:
             self.tables.topics.restore(self.store.queues(), self._clock.now_ms())
         self.kinds.recover()
         self.store.go_on()
@@ -282,6 +283,7 @@ class Broker:
             batch_topics=batch_topics(self.tables.topics.table.topics),
             is_abandoned=self._abandoned.is_set,
             follows=not self._role.leads,
+            in_group=self._role.in_group,
         )
         self.tables.batch_topics.sink = self.store.add_batch_topic
         self.tables.batch_topics.check_sink = self.store.check_batch_topic
@@ -317,6 +319,7 @@ class Broker:
             tls_files=self._tls_files,
         )
         self.server.times = self._times
+        self.replicas.guard(self.intake.guards)
         self._wire_fast_path()
         self.schedule = self._make_schedule()
 
@@ -399,11 +402,12 @@ class Broker:
             seal=self._recall_seal,
             memories=self._dedupe.memories,
             remembers=self._is_fast,
+            takes_plain_only=self._role.in_group,
         )
         self._acknowledgements = self._role.acknowledgements(self._store_config, clock)
         self.far_reads = FarReads(self.store, after=self._flush_tick)
         self.kinds = self._message_kinds()
-        traces = self._config.broker_trace_enabled and self._role.leads
+        traces = self._config.broker_trace_enabled and self._role.delivers
         self._traces = self._trace_records() if traces else None
         self._caller = Caller(on_lost=self._lost_name_server)
         self.registration = Registration(
@@ -453,6 +457,8 @@ class Broker:
                 tick=lambda: self.server.schedule_tick(),
                 loop=self._loop,
                 derive=lambda: self._deriving.catch_up(),
+                fail=self.failed.set,
+                files=self._files,
             )
         )
         self._tells_flushes = self.replicas.wants_flushes
@@ -495,7 +501,7 @@ class Broker:
                 timer_rules=self._timer_rules(),
                 recall_seal=self._recall_seal,
                 ways=self.ways,
-                leads=self._role.leads,
+                leads=self._role.delivers,
                 busy_reason=lambda: self.sends.busy_reason(self.server.waited_s * 1000),
                 # A flush asked for during a tick is part of it: the next tick comes after.
                 wake=lambda: self._loop.call_soon(self._flush_tick),

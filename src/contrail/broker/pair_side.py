@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from contrail.broker.acting_side import ActingSide
+from contrail.broker.guards import Guards
 from contrail.broker.handlers.replication import HaFacts, ReplicationHandlers
 from contrail.broker.handlers.role_gate import SlaveGate, slave_handlers
 from contrail.broker.handlers.unknown_here import nothing_made_up
@@ -69,6 +70,9 @@ class AloneSide:
     def gated(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         return dict(handlers)
 
+    def guard(self, guards: Guards) -> None:
+        """The role of this broker is that of its start: handlers are gate enough."""
+
     def register(self, schedule: Schedule) -> None:
         if self.link is not None:
             self.link.register(schedule)
@@ -93,6 +97,9 @@ class AloneSide:
 
     def status(self) -> HaStatus | None:
         return None if self.link is None else self.link.status()
+
+    async def leave(self) -> None:
+        """Slaves do not take over from a master that stops."""
 
     async def rest(self) -> None:
         if self.acting is not None:

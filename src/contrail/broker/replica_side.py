@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from contrail.broker.guards import Guards
 from contrail.broker.message_kinds import MessageKinds
 from contrail.broker.replicas import ReplicasNeed
 from contrail.broker.services.acknowledgements import Acknowledgements, FlushNews
@@ -20,6 +21,7 @@ from contrail.broker.services.registration import Registration
 from contrail.broker.state.read_redirects import Redirect
 from contrail.broker.tables import Tables
 from contrail.protocol.bodies.ha_status import HaStatus
+from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
 from contrail.wire.caller import Caller
 from contrail.wire.peer import Handler
@@ -44,6 +46,10 @@ class ReplicaSide(Protocol):
 
     def gated(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         """The gate of the role: these handlers, refusing what this broker may not do."""
+        ...
+
+    def guard(self, guards: Guards) -> None:
+        """The gate of the role where requests pass beside the handlers."""
         ...
 
     def register(self, schedule: Schedule) -> None: ...
@@ -83,6 +89,10 @@ class ReplicaSide(Protocol):
 
     # Stopping; each call may be the first one after ``listen``.
 
+    async def leave(self) -> None:
+        """Clients are still served: let another broker serve them, if one can."""
+        ...
+
     async def rest(self) -> None:
         """Change neither log nor tables any more."""
         ...
@@ -109,3 +119,6 @@ class SideNeed(ReplicasNeed):
     loop: asyncio.AbstractEventLoop
     # Derives the queues of everything that is visible.
     derive: Callable[[], None]
+    # Has the broker stop: it cannot keep its promises.
+    fail: Callable[[], None]
+    files: FileSystem

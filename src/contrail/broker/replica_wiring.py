@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from contrail.broker.acting_side import registration_terms
 from contrail.broker.config import BrokerConfig
+from contrail.broker.group_side import GroupSide
 from contrail.broker.pair_side import AloneSide, MasterOfPair, SlaveOfPair
 from contrail.broker.replica_side import ReplicaSide, SideNeed
 from contrail.broker.replication_config import HA_PORT_DISTANCE, ReplicationConfig
@@ -37,6 +38,16 @@ class RoleTerms:
         return self.config.role.leads
 
     @property
+    def in_group(self) -> bool:
+        """Whether this broker is a member of a failover group: its role changes while it runs."""
+        return self.replication.in_group
+
+    @property
+    def delivers(self) -> bool:
+        """Whether this broker delivers delayed messages and the like from its start on."""
+        return self.leads and not self.in_group
+
+    @property
     def may_go_fast(self) -> bool:
         """Whether requests may take the fast path: a slave's gate is before the general way."""
         return self.leads
@@ -48,7 +59,7 @@ class RoleTerms:
 
     @property
     def _listens_for_slaves(self) -> bool:
-        return self.leads and self.replication.admits_peers
+        return self.leads and self.replication.admits_peers and not self.in_group
 
     def ha_address(self, main_port: int) -> str:
         """Where slaves connect to; empty if nothing listens for them."""
@@ -63,6 +74,13 @@ class RoleTerms:
 
     def acknowledgements(self, store_config: StoreConfig, clock: Clock) -> Acknowledgements:
         """Answers held for the disk or for slaves, whichever this role waits for."""
+        if self.in_group:
+            return Acknowledgements(
+                clock,
+                waits=True,
+                disk_timeout_ms=store_config.sync_flush_timeout_ms,
+                reason=HoldReason.GROUP,
+            )
         waits_for_slaves = self.replication.required_replicas(self.config.role) > 1
         return Acknowledgements(
             clock,
@@ -100,6 +118,8 @@ class RoleTerms:
 
 def replica_side(need: SideNeed) -> ReplicaSide:
     """The side of this broker's role."""
+    if need.replication.in_group:
+        return GroupSide(need)
     if not need.config.role.leads:
         return SlaveOfPair(need)
     return MasterOfPair(need) if need.replication.admits_peers else AloneSide(need)

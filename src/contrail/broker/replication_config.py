@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contrail.broker.config import BrokerConfig, BrokerRole
+from contrail.broker.group_members import GroupMembers, read_group_members
 from contrail.errors import ConfigError
 from contrail.model.settings import read_settings, require_sound, setting
 from contrail.wire.addresses import require_addresses
@@ -48,6 +49,12 @@ class ReplicationConfig:
     compat: bool = setting("contrailHaCompat", False)
     unsealed_accepted: bool = setting("contrailHaUnsealed", False)
 
+    in_group: bool = setting("enableDLegerCommitLog", False)
+    group: str = setting("dLegerGroup", "")
+    group_peers: str = setting("dLegerPeers", "")
+    group_self_id: str = setting("dLegerSelfId", "")
+    preferred_leader: str = setting("preferredLeaderId", "")
+
     def __post_init__(self) -> None:
         require_sound(self)
         if len(self.master_address) >= _ADDRESS_LENGTH_MIN:
@@ -64,6 +71,13 @@ class ReplicationConfig:
                 f"brokerNotActiveTimeoutMillis={self.silence_ms_max}, or NameServers drop a "
                 "broker that is alive"
             )
+
+    @property
+    def group_members(self) -> GroupMembers:
+        """The members of the failover group by the settings, which were checked."""
+        return read_group_members(
+            self.group_peers, self.group_self_id, preferred=self.preferred_leader
+        )
 
     @property
     def admits_peers(self) -> bool:
@@ -105,6 +119,10 @@ def read_replication_settings(
         ConfigError: a value is wrong or contradicts the role; the message names the fix.
     """
     config = read_settings(ReplicationConfig, properties)
+    if config.in_group:
+        _require_group(config, broker, properties)
+        return config
+    _require_no_group(config)
     if broker.role is not BrokerRole.ASYNC_MASTER and not config.admits_peers:
         raise ConfigError(
             f"brokerRole={broker.role} is refused without contrailClusterSecretFile: replicas "
@@ -113,6 +131,55 @@ def read_replication_settings(
         )
     _require_reachable_count(config, broker.role)
     return config
+
+
+def _require_group(
+    config: ReplicationConfig, broker: BrokerConfig, properties: Mapping[str, str]
+) -> None:
+    """Refuse settings under which a member of a failover group would not keep its promise."""
+    if broker.role is not BrokerRole.ASYNC_MASTER:
+        raise ConfigError(
+            f"brokerRole={broker.role} with enableDLegerCommitLog is refused: members of a "
+            "failover group elect their leader; leave brokerRole and brokerId out"
+        )
+    if config.acting_master or config.compat:
+        name = "enableSlaveActingMaster" if config.acting_master else "contrailHaCompat"
+        raise ConfigError(
+            f"{name}=true with enableDLegerCommitLog is refused: it is of masters and slaves; "
+            "leave it out"
+        )
+    if not config.cluster_secret_path:
+        raise ConfigError(
+            "enableDLegerCommitLog=true is refused without contrailClusterSecretFile: members "
+            "prove to each other that they know its secret. `contrail replication secret` makes one"
+        )
+    if properties.get("flushDiskType", "SYNC_FLUSH") != "SYNC_FLUSH":
+        raise ConfigError(
+            f"flushDiskType={properties['flushDiskType']} with enableDLegerCommitLog is refused: "
+            "a majority has a message on the disk before it is acknowledged; leave flushDiskType "
+            "out"
+        )
+    if properties.get("transientStorePoolEnable", "false") == "true":
+        raise ConfigError(
+            "transientStorePoolEnable=true with enableDLegerCommitLog is refused: a majority has "
+            "a message on the disk before it is acknowledged; leave it out"
+        )
+    assert config.group_members
+
+
+def _require_no_group(config: ReplicationConfig) -> None:
+    named = {
+        "dLegerGroup": config.group,
+        "dLegerPeers": config.group_peers,
+        "dLegerSelfId": config.group_self_id,
+        "preferredLeaderId": config.preferred_leader,
+    }
+    for name, text in named.items():
+        if text:
+            raise ConfigError(
+                f"{name}={text} without enableDLegerCommitLog=true is refused: this broker would "
+                "be alone; set enableDLegerCommitLog=true, or leave it out"
+            )
 
 
 def _require_reachable_count(config: ReplicationConfig, role: BrokerRole) -> None:
@@ -134,6 +201,11 @@ def _require_reachable_count(config: ReplicationConfig, role: BrokerRole) -> Non
 def replication_warnings(config: ReplicationConfig, role: BrokerRole) -> list[str]:
     """Warnings for the operator of a replicated broker before it starts."""
     found = []
+    if config.in_group and (size := len(config.group_members.addresses)) % 2 == 0:
+        found.append(
+            f"a failover group of {size} survives no more than one of {size - 1}: take "
+            f"{size - 1} or {size + 1} members"
+        )
     if role is BrokerRole.SYNC_MASTER and config.in_sync_replicas == 1:
         found.append(
             "inSyncReplicas=1 counts the master alone: no send waits for a slave although "

@@ -28,7 +28,6 @@ _REFUSED: Refusals = {
     "aclEnable": (frozenset({"true"}), "there is no access control; bind to loopback instead"),
     "authenticationEnabled": (frozenset({"true"}), "there is no access control"),
     "authorizationEnabled": (frozenset({"true"}), "there is no access control"),
-    "enableDLegerCommitLog": (frozenset({"true"}), "there are no Raft groups"),
     "enableControllerMode": (frozenset({"true"}), "there is no controller"),
     "haFlowControlEnable": (frozenset({"true"}), "replication is sent as fast as slaves take it"),
     "storeType": (

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from contrail.broker.handlers.group_gate import LEASED, group_handlers, not_leading
+from contrail.broker.handlers.group_gate import (
+    LEASED,
+    NOT_IN_GROUPS,
+    group_handlers,
+    not_leading,
+)
 from contrail.broker.state.roles import SERVED_BY_SLAVES
 from contrail.errors import RequestRejected
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -60,8 +65,13 @@ def test_a_follower_refuses_each_change_of_log_or_tables_as_not_stored_and_names
     assert refused.value.fields == {"contrailLeader": LEADER}
     assert gate.reached == []
     gate.standing.leads = True
-    gate.ask(code)
-    assert len(gate.reached) == 1
+    if code in NOT_IN_GROUPS:
+        with pytest.raises(RequestRejected, match="do not serve") as refused:
+            gate.ask(code)
+        assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    else:
+        gate.ask(code)
+    assert len(gate.reached) == (code not in NOT_IN_GROUPS)
 
 
 def test_without_a_known_leader_the_refusal_says_so_and_names_none() -> None:

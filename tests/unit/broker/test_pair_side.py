@@ -19,6 +19,7 @@ from contrail.clock import ManualClock
 from contrail.errors import RequestRejected
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
+from contrail.runtime.files import FileSystem
 from contrail.store import StoreConfig
 from tests.fakes.peers import FakePeer
 
@@ -65,6 +66,8 @@ class Broker:
             tick=self.tick,
             loop=cast(Any, SimpleNamespace(call_soon=lambda call: call())),
             derive=lambda: None,
+            fail=lambda: None,
+            files=FileSystem(),
         )
 
     def tick(self) -> None:

@@ -108,3 +108,60 @@ def test_an_id_that_is_not_of_the_role_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"brokerId={broker_id} with brokerRole={role}.*{fix}"):
         BrokerConfig(role=role, broker_id=broker_id)
+
+
+GROUP = {
+    "enableDLegerCommitLog": "true",
+    "dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3",
+    "dLegerSelfId": "n1",
+    "contrailClusterSecretFile": "/secret",
+}
+
+
+@pytest.mark.proves("replication.failover.settings")
+def test_a_member_of_a_group_is_set_up_by_the_names_of_apaches_dledger() -> None:
+    found = read_replication_settings(
+        {**GROUP, "dLegerGroup": "g", "preferredLeaderId": "n2"}, BrokerConfig()
+    )
+    members = found.group_members
+    assert (found.in_group, found.group, members.preferred) == (True, "g", "n2")
+    assert (members.self_id, members.port, members.broker_id) == ("n1", 2, 2)
+    assert replication_warnings(found, BrokerRole.ASYNC_MASTER) == []
+
+
+@pytest.mark.proves("replication.failover.settings")
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"contrailClusterSecretFile": ""}, "contrailClusterSecretFile"),
+        ({"flushDiskType": "ASYNC_FLUSH"}, "leave flushDiskType out"),
+        ({"transientStorePoolEnable": "true"}, "transientStorePoolEnable"),
+        ({"enableSlaveActingMaster": "true"}, "enableSlaveActingMaster"),
+        ({"contrailHaCompat": "true"}, "contrailHaCompat"),
+        ({"dLegerSelfId": "n7"}, "dLegerSelfId=n7"),
+        ({"enableDLegerCommitLog": "false"}, "set enableDLegerCommitLog=true"),
+    ],
+)
+def test_settings_that_do_not_fit_a_group_are_refused_with_the_fix(
+    change: dict[str, str], text: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_replication_settings({**GROUP, **change}, BrokerConfig())
+    assert text in str(caught.value)
+
+
+@pytest.mark.proves("replication.failover.settings")
+def test_a_group_elects_its_leader_so_that_no_member_is_given_a_role() -> None:
+    with pytest.raises(ConfigError, match="leave brokerRole and brokerId out"):
+        read_replication_settings(GROUP, BrokerConfig(role=BrokerRole.SYNC_MASTER))
+
+
+@pytest.mark.proves("replication.failover.sizes")
+@pytest.mark.parametrize(("size", "is_warned"), [(1, False), (2, True), (4, True), (5, False)])
+def test_groups_of_even_sizes_are_warned_of(size: int, is_warned: bool) -> None:
+    peers = ";".join(f"n{number}-127.0.0.1:{number + 1}" for number in range(size))
+    found = read_replication_settings(
+        {**GROUP, "dLegerPeers": peers, "dLegerSelfId": "n0"}, BrokerConfig()
+    )
+    warnings = replication_warnings(found, BrokerRole.ASYNC_MASTER)
+    assert bool(warnings) == is_warned

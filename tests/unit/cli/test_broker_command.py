@@ -154,7 +154,7 @@ def test_a_port_without_room_for_the_fast_port_is_refused(port: str) -> None:
     [
         ("brokerRole", "SLAVE"),
         ("aclEnable", "true"),
-        ("enableDLegerCommitLog", "True"),
+        ("enableControllerMode", "True"),
         ("storeType", "defaultRocksDB"),
         ("contrailClusterAllowList", "10.0.0.0/99"),
     ],

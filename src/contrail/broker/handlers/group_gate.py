@@ -31,6 +31,27 @@ LEASED = frozenset(
 )
 """Requests that a leader carries out only while no other member can be leader."""
 
+NOT_IN_GROUPS = frozenset(
+    {
+        # Of kinds that are delivered later: every member would have to follow them.
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.RECALL_TIMER,
+        RequestCode.CONTRAIL_SINK_BEGIN,
+        RequestCode.CONTRAIL_SINK_SEND,
+        RequestCode.CONTRAIL_SINK_COMMIT,
+        RequestCode.CONTRAIL_SINK_ABORT,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        # A topic that only the leader deleted would keep its queues at the other members.
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+    }
+)
+"""Requests that failover groups do not serve yet."""
+
 
 class GroupStanding(Protocol):
     """A member's standing in its group at the moment."""
@@ -87,10 +108,22 @@ def group_handlers(
         knows_topic=knows_topic,
         sends_readers_back=lambda: bool(standing.leader_address),
     )
-    return {
-        code: _by_role(_leased(code, handler, standing, group), of_follower[code], standing)
+    of_leader = {
+        code: _not_yet(code) if code in NOT_IN_GROUPS else _leased(code, handler, standing, group)
         for code, handler in handlers.items()
     }
+    return {code: _by_role(of_leader[code], of_follower[code], standing) for code in handlers}
+
+
+def _not_yet(code: int) -> Handler:
+    def handle(request: Request, peer: Peer) -> Answer:
+        raise RequestRejected(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f"failover groups do not serve {RequestCode(code).name} yet: use a broker outside of "
+            "groups",
+        )
+
+    return handle
 
 
 def _by_role(leading: Handler, following: Handler, standing: GroupStanding) -> Handler:

@@ -13,6 +13,7 @@ from contrail.broker.services.topics import Topics
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import monotonic_ms
 from contrail.errors import CallFailed
+from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import FastJsonError, Fields, loads
 from contrail.model.topic import Perm, TopicConfig
 from contrail.protocol.bodies.registration import RegisterBrokerBody, body_crc32
@@ -108,6 +109,8 @@ class Registration:
         self._address = address
         self._ha_address = ha_address
         self._now_ms = now_ms
+        # The term of a failover group: NameServers prefer the leader of the higher one.
+        self.fence = 0
         self._rounds: dict[str, _Rounds] = {}
         self._is_leaving = False
         self._reached: dict[str, bool] = {}
@@ -178,7 +181,7 @@ class Registration:
         """Whether a NameServer lacks our newest topics; asking counts as a heartbeat too."""
         if self._settings.config.force_register:
             return True
-        body = encode_body(self._topics.table.data_version.to_fields())
+        body = encode_body(self._data_version().to_fields())
         answer = await self._caller.call(
             server,
             RequestCode.QUERY_DATA_VERSION,
@@ -194,7 +197,7 @@ class Registration:
         config = self._settings.config
         registered = RegisterBrokerBody(
             topics={topic.topic: topic for topic in self._announced_topics()},
-            data_version=self._topics.table.data_version,
+            data_version=self._data_version(),
         )
         # Ten thousand topics take most of a second, and clients must not wait for that.
         body = await asyncio.get_running_loop().run_in_executor(
@@ -220,6 +223,10 @@ class Registration:
             self._take_master(answer.fields)
         else:
             self._note(server, False, f"refused with {answer.code}: {answer.remark}")
+
+    def _data_version(self) -> DataVersion:
+        version = self._topics.table.data_version
+        return dataclasses.replace(version, state_version=max(version.state_version, self.fence))
 
     def _announced_topics(self) -> Iterable[TopicConfig]:
         """Topics with their permission narrowed to the broker's."""

@@ -118,8 +118,14 @@ class SendAdmission:
         seal: RecallSeal,
         memories: Mapping[str, SendMemory] = _NO_MEMORIES,
         remembers: bool = True,
+        takes_plain_only: bool = False,
     ) -> None:
-        """``remembers`` tells whether messages of a topic may pass unchecked after the first."""
+        """``remembers`` tells whether messages of a topic may pass unchecked after the first.
+
+        With ``takes_plain_only``, as a failover group does, what the broker would keep back or
+        remember is refused: delayed, timed and half messages, de-duplicated ones, whole batches.
+        """
+        self._takes_plain_only = takes_plain_only
         self._settings = settings
         self._topics = topics
         self._groups = groups
@@ -294,6 +300,8 @@ class SendAdmission:
         properties[UNIQ_KEY] = key
         properties |= self._broker_properties
         placed = self._placed(draft, properties)
+        if self._takes_plain_only and placed.topic != draft.topic:
+            raise _not_in_groups("delayed, timed and transactional messages")
         recall_handle = None
         if placed.topic == _TIMER_TOPIC and draft.topic != _TIMER_TOPIC:
             _refuse_deletion(properties)
@@ -311,6 +319,8 @@ class SendAdmission:
         memory = self._memories.get(topic)
         if memory is None:
             return None
+        if self._takes_plain_only:
+            raise _not_in_groups(f"messages of the de-duplicating topic {topic!r}")
         return Claim(topic, memory, key.encode("utf-8", "replace"))
 
     def _placed(self, draft: MessageDraft, properties: dict[str, str]) -> MessageDraft:
@@ -355,6 +365,8 @@ class SendAdmission:
         _check_inner(draft, config, properties)
         key = properties.get(UNIQ_KEY, "")
         kept_whole = config.attributes.get("queue.type") == QueueType.BATCH.value
+        if kept_whole and self._takes_plain_only:
+            raise _not_in_groups(f"whole batches, as those of topic {config.topic!r}")
         waits = properties.get(WAIT, "true").lower() == "true"
         self._require_at_once(draft, dict(properties))
         properties.pop(POP_CK, None)
@@ -372,6 +384,13 @@ class SendAdmission:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed; send its messages singly"
             )
+
+
+def _not_in_groups(what: str) -> RequestRejected:
+    return RequestRejected(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"this failover group does not take {what} yet: send to a broker outside of groups",
+    )
 
 
 def _stored_flags(sys_flag: int, config: TopicConfig) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from contrail.broker.config import BrokerConfig
+from contrail.broker.config import BrokerConfig, BrokerRole
 from contrail.broker.state.watched import Watched
 from contrail.errors import ConfigError, RequestRejected
 from contrail.model.data_version import DataVersion
@@ -108,6 +108,11 @@ class RuntimeSettings(Watched):
             name: (setting_text(getattr(old, CHANGEABLE[name].field)), text)
             for name, text in texts.items()
         }
+
+    def take_role(self, role: BrokerRole, broker_id: int) -> None:
+        """The role of this broker is another one from now on."""
+        self.config = dataclasses.replace(self.config, role=role, broker_id=broker_id)
+        self.moved()
 
     def checked(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The texts that a file keeps of ``properties``; raises as ``change``, and changes nothing.
