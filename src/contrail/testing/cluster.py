@@ -38,11 +38,12 @@ from contrail.nameserver.state.routes import BrokerKey
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.testing.caller import BlockingCaller
+from contrail.testing.failover import leader_of, member_status
 from contrail.testing.faulty_broker import FaultyBroker, Refusal
 from contrail.testing.loop import LoopThread
 from contrail.testing.moved_clock import MovedClock
 from contrail.testing.slaves import wait_for_slaves
-from contrail.testing.waiting import PATIENCE_S
+from contrail.testing.waiting import PATIENCE_S, eventually
 
 T = TypeVar("T")
 
@@ -180,12 +181,25 @@ class LocalBroker:
     A ``broker_id`` above 0 makes it a slave of the broker with the same number.
     """
 
-    def __init__(self, cluster: LocalCluster, number: int, broker_id: int = 0) -> None:
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        number: int,
+        broker_id: int = 0,
+        *,
+        member: int | None = None,
+    ) -> None:
+        """A ``member`` of the failover group of this number has an id like ``n0``."""
         self._cluster = cluster
+        self.number = number
         self.name = f"broker-{chr(ord('a') + number)}" if number < 26 else f"broker-{number}"
         self.broker_id = broker_id
-        self.folder = cluster.folder / (f"{self.name}-{broker_id}" if broker_id else self.name)
+        self.self_id = "" if member is None else f"n{member}"
+        suffix = self.self_id or (str(broker_id) if broker_id else "")
+        self.folder = cluster.folder / (f"{self.name}-{suffix}" if suffix else self.name)
         self.port = free_port_pair()
+        # Where the members of its group reach it.
+        self.member_port = 0 if member is None else free_port()
         self.address = f"127.0.0.1:{self.port}"
         # Beside those of the whole cluster; read at each start.
         self.own_properties: dict[str, str] = {}
@@ -200,6 +214,15 @@ class LocalBroker:
     @property
     def cluster(self) -> LocalCluster:
         return self._cluster
+
+    @property
+    def group(self) -> list[LocalBroker]:
+        """All members of its failover group, itself among them."""
+        return [one for one in self._cluster.brokers if one.number == self.number]
+
+    @property
+    def is_running(self) -> bool:
+        return self.app is not None or (self._child is not None and self._child.is_running)
 
     @property
     def namesrv(self) -> str:
@@ -228,6 +251,16 @@ class LocalBroker:
         }
 
     def _role_properties(self) -> dict[str, str]:
+        if self.self_id:
+            peers = (f"{one.self_id}-127.0.0.1:{one.member_port}" for one in self.group)
+            return {
+                "flushDiskType": "SYNC_FLUSH",
+                "enableDLegerCommitLog": "true",
+                "dLegerGroup": self.name,
+                "dLegerPeers": ";".join(peers),
+                "dLegerSelfId": self.self_id,
+                "contrailClusterSecretFile": str(self._cluster.secret_path),
+            }
         if not self._cluster.slaves:
             return {}
         secret = {"contrailClusterSecretFile": str(self._cluster.secret_path)}
@@ -249,6 +282,7 @@ class LocalBroker:
                 replication=settings.replication,
             )
             self.app.is_cut_off = self._loses_master()
+            self.app.may_reach = lambda address: self._cluster.may_reach(self, address)
             self._cluster.run(self.app.start())
         self._cluster.wait_for_routes(self)
 
@@ -347,8 +381,7 @@ class LocalBroker:
     @property
     def follows(self) -> bool:
         """Whether it runs as a slave that is not cut off."""
-        is_running = self.app is not None or (self._child is not None and self._child.is_running)
-        return is_running and self.broker_id > 0 and not self._loses_master()
+        return self.is_running and self.broker_id > 0 and not self._loses_master()
 
     def _loses_master(self) -> bool:
         masters = [one for one in self._cluster.brokers if one.name == self.name]
@@ -386,8 +419,13 @@ class LocalCluster:
         clock: Clock | None = None,
         properties: Mapping[str, str] | None = None,
         slaves: int = 0,
+        members: int = 0,
     ) -> None:
-        """``slaves`` is how many each broker has; ``brokers`` are the masters."""
+        """``slaves`` is how many each broker has; ``brokers`` are the masters.
+
+        With ``members`` each of the brokers is a failover group of so many, and ``brokers`` are all
+        members of all groups.
+        """
         if in_children and not isinstance(clock, SharedClock | None):
             raise ContrailError("children can share only a clock in a file: give a SharedClock")
         self._temporary = tempfile.TemporaryDirectory() if folder is None else None
@@ -399,7 +437,14 @@ class LocalCluster:
         self.properties = dict(properties or {})
         self._thread: LoopThread | None = None
         self.nameservers = [LocalNameServer(self, number) for number in range(nameservers)]
-        self.brokers = [LocalBroker(self, number) for number in range(brokers)]
+        self.brokers = [
+            LocalBroker(self, number, member=member)
+            for number in range(brokers)
+            for member in (range(members) if members else [None])
+        ]
+        self._has_secret = bool(slaves or members)
+        # The members on one side of a partition.
+        self._apart: set[int] = set()
         self.slaves = [
             LocalBroker(self, number, broker_id)
             for number in range(brokers)
@@ -419,11 +464,82 @@ class LocalCluster:
             self._thread = LoopThread("local-cluster")
         for server in self.nameservers:
             server.start()
-        if self.slaves and not self.secret_path.exists():
+        if self._has_secret and not self.secret_path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             write_cluster_secret(self.secret_path, secrets.token_bytes(SECRET_BYTES))
         for broker in [*self.brokers, *self.slaves]:
             broker.start()
+        for number in {one.number for one in self.brokers if one.self_id}:
+            self.wait_for_voters(number)
+
+    def leader(self, number: int = 0) -> LocalBroker | None:
+        """The member that takes sends in a failover group; None while there is none."""
+        members = [one for one in self.brokers if one.number == number and one.self_id]
+        return leader_of(self.caller, [one for one in members if one.is_running])
+
+    def wait_for_leader(
+        self,
+        number: int = 0,
+        *,
+        besides: LocalBroker | None = None,
+        timeout_s: float = PATIENCE_S,
+    ) -> LocalBroker:
+        """Wait until a member takes sends, another one than ``besides``."""
+        found: list[LocalBroker] = []
+
+        def is_there() -> bool:
+            leader = self.leader(number)
+            found[:] = [leader] if leader is not None and leader is not besides else []
+            return bool(found)
+
+        eventually(is_there, "a member of the failover group leads", timeout_s=timeout_s)
+        return found[0]
+
+    def wait_for_voters(self, number: int = 0, *, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until every member of a failover group votes: its founder is alone at first."""
+        group = [one for one in self.brokers if one.number == number]
+
+        def are_there() -> bool:
+            leader = self.leader(number)
+            status = member_status(self.caller, leader) if leader is not None else None
+            return status is not None and status.total_replicas == len(group)
+
+        eventually(are_there, "all members of the failover group vote", timeout_s=timeout_s)
+
+    def kill_leader(self, number: int = 0) -> LocalBroker:
+        """Kill the member that takes sends, and return it; ``start`` takes it back."""
+        leader = self.wait_for_leader(number)
+        leader.kill()
+        return leader
+
+    def partition(self, *members: LocalBroker) -> None:
+        """Cut these members off from the others of their groups; they still reach each other.
+
+        Clients and NameServers reach all. It lasts until ``heal``, also over restarts.
+        """
+        self._apart = {id(member) for member in members}
+        self._end_member_links()
+
+    def heal(self) -> None:
+        """End ``partition``: members link up again."""
+        self._apart = set()
+        self._end_member_links()
+
+    def may_reach(self, member: LocalBroker, address: str) -> bool:
+        """Whether a member of a group can link up with the one at an address."""
+        apart = {f"127.0.0.1:{one.member_port}" for one in self.brokers if id(one) in self._apart}
+        return (id(member) in self._apart) == (address in apart)
+
+    def _end_member_links(self) -> None:
+        if self.in_children:
+            raise ContrailError("members in children cannot be cut off: `pause` stops one")
+
+        async def end() -> None:
+            for member in self.brokers:
+                if member.app is not None:
+                    member.app.end_member_links()
+
+        self.run(end())
 
     def stop(self) -> None:
         """Stop all servers; a folder that was not given is removed.

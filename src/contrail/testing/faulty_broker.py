@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from contrail.broker.app import Broker
 from contrail.broker.config import BrokerConfig
+from contrail.broker.group_side import GroupSide
 from contrail.broker.intake import Intake
 from contrail.broker.pair_side import SlaveOfPair
 from contrail.broker.replication_config import ReplicationConfig
@@ -78,6 +79,8 @@ class FaultyBroker(Broker):
         self.is_dead = False
         self.is_cut_off = False
         self.answer_delay_s = 0.0
+        # Whether a member of this broker's group can be reached at an address.
+        self.may_reach: Callable[[str], bool] = lambda address: True
 
     # Faults on request.
 
@@ -117,8 +120,22 @@ class FaultyBroker(Broker):
             else:
                 follower._state.connect_at_ms = self._clock.elapsed_ms()
 
+    def end_member_links(self) -> None:
+        """Lose the links to the other members of the group; ``may_reach`` says which come back."""
+        if isinstance(self.replicas, GroupSide):
+            self.replicas.runner.links.end_all("cut_off_by_the_test")
+
+    async def _dial_member(
+        self, user: LinkUser, address: str, *, tls: ssl.SSLContext | None = None
+    ) -> Link:
+        if not self.may_reach(address):
+            raise CallFailed(f"{address} cannot be reached: {_CUT_OFF}")
+        return await dial(user, address, tls=tls)
+
     def _wire_replicas(self) -> None:
         super()._wire_replicas()
+        if isinstance(self.replicas, GroupSide):
+            self.replicas.runner.links.dial = self._dial_member
         if isinstance(self.replicas, SlaveOfPair):
             self.replicas.link.ha.dial = self._dial
             self.replicas.link._tables._caller = _CuttableCaller(self, self._caller)
@@ -140,6 +157,11 @@ class FaultyBroker(Broker):
         kill.
         """
         self.is_dead = True
+        if isinstance(self.replicas, GroupSide):
+            # A killed member acknowledges nothing that its disk does not have.
+            self.may_reach = lambda address: False
+            self.replicas.runner.member = None
+            self.end_member_links()
         self._disk.cut()
         self.drop_connections()
         self.registration._caller = _NobodyCalls()
