@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -151,3 +152,57 @@ def test_a_send_to_a_leader_that_is_cut_off_is_in_doubt_and_never_refused(tmp_pa
             eventually(lambda: are_level(cluster), "all members have the same")
         for member in cluster.brokers:
             assert stored_bodies(member) == [b"kept"]
+
+
+@pytest.mark.proves("replication.failover.apache-view")
+@pytest.mark.proves("replication.failover.transfer")
+def test_the_leader_plays_the_controller_and_hands_over_when_it_is_asked(tmp_path: Path) -> None:
+    with LocalCluster(members=3, folder=tmp_path) as cluster:
+        leader, ask = cluster.wait_for_leader(), cluster.caller.call
+        follower, other = (one for one in cluster.brokers if one is not leader)
+        found = ask(follower.address, RequestCode.CONTROLLER_GET_METADATA_INFO).fields
+        assert found["controllerLeaderAddress"] == leader.address
+        assert found["controllerLeaderId"] == leader.self_id
+        assert found["isLeader"] == "false" and found["group"] == leader.name
+        assert f"{other.self_id}:127.0.0.1:{other.member_port}" in found["peers"]
+
+        names = json.dumps([leader.name, "unknown"]).encode()
+        code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+        answer = ask(follower.address, code, {}, names)
+        assert answer.code == ResponseCode.CONTROLLER_NOT_LEADER
+        table = json.loads(ask(leader.address, code, {}, names).body)["replicasInfoTable"]
+        assert list(table) == [leader.name]
+        in_sync = {one["brokerAddress"] for one in table[leader.name]["inSyncReplicas"]}
+        assert in_sync == {one.address for one in cluster.brokers}
+        assert table[leader.name]["masterAddress"] == leader.address
+        term = table[leader.name]["masterEpoch"]
+
+        ids = {
+            one["brokerAddress"]: one["brokerId"] for one in table[leader.name]["inSyncReplicas"]
+        }
+        fields = {"brokerName": leader.name, "brokerId": str(ids[follower.address])}
+        code = RequestCode.CONTROLLER_ELECT_MASTER
+        answer = ask(leader.address, code, {**fields, "brokerId": str(ids[leader.address])})
+        assert answer.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+        answer = ask(leader.address, code, {**fields, "brokerId": "9"})
+        assert answer.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+        answer = ask(leader.address, code, fields)
+        assert (answer.code, answer.fields["masterAddress"]) == (0, follower.address)
+        assert int(answer.fields["masterEpoch"]) > term
+        assert cluster.wait_for_leader(besides=leader) is follower
+
+        epochs = json.loads(ask(other.address, RequestCode.GET_BROKER_EPOCH_CACHE).body)
+        assert [one["epoch"] for one in epochs["epochList"]][-1] > term
+        assert epochs["epochList"][0]["startOffset"] == 0
+        info = ask(follower.address, RequestCode.CONTROLLER_GET_REPLICA_INFO, fields)
+        assert info.fields["masterBrokerId"] == str(ids[follower.address])
+
+
+@pytest.mark.proves("replication.failover.several")
+def test_groups_of_two_names_stand_under_the_same_name_servers(tmp_path: Path) -> None:
+    with LocalCluster(brokers=2, members=1, nameservers=2, folder=tmp_path) as cluster:
+        leaders = [cluster.wait_for_leader(number) for number in (0, 1)]
+        assert len({one.name for one in leaders}) == 2
+        with Producer("writers", cluster.namesrv) as producer:
+            names = {producer.send(Message(TOPIC, b"x")).queue.broker_name for _ in range(32)}
+        assert names == {one.name for one in leaders}

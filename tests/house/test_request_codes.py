@@ -22,25 +22,28 @@ def documented() -> dict[int, tuple[str, str, str]]:
 
 
 def expected() -> dict[int, tuple[str, str, str]]:
-    broker, nameserver = served()
+    by = served()
     return {
-        int(code): (code.name, CODE_CLASSES[code].value, _by(int(code), broker, nameserver))
-        for code in RequestCode
+        int(code): (code.name, CODE_CLASSES[code].value, _by(int(code), by)) for code in RequestCode
     }
 
 
-def served() -> tuple[set[int], set[int]]:
-    """The codes that have a handler in a broker, and in a NameServer."""
-    with LocalCluster() as cluster:
+def served() -> dict[str, set[int]]:
+    """The codes that have a handler in a broker, in a NameServer, and in members of groups only."""
+    with LocalCluster() as cluster, LocalCluster(members=1) as group:
         broker, nameserver = cluster.brokers[0].app, cluster.nameservers[0].app
-        assert broker is not None and nameserver is not None
-        return set(broker.router._handlers), set(nameserver.router._handlers)
+        member = group.brokers[0].app
+        assert broker is not None and nameserver is not None and member is not None
+        return {
+            "broker": set(broker.router._handlers),
+            "NameServer": set(nameserver.router._handlers),
+            "members of failover groups": set(member.router._handlers)
+            - set(broker.router._handlers),
+        }
 
 
-def _by(code: int, broker: set[int], nameserver: set[int]) -> str:
-    names = [
-        name for name, codes in (("broker", broker), ("NameServer", nameserver)) if code in codes
-    ]
+def _by(code: int, served_by: dict[str, set[int]]) -> str:
+    names = [name for name, codes in served_by.items() if code in codes]
     return ", ".join(names) or "no server: answered 3"
 
 

@@ -20,7 +20,9 @@ from typing import Protocol
 
 from contrail.broker.config import BrokerRole
 from contrail.broker.group_status import group_status
+from contrail.broker.group_view import MemberView
 from contrail.broker.guards import Guards
+from contrail.broker.handlers.controller_view import ControllerView
 from contrail.broker.handlers.group_gate import group_handlers, not_leading
 from contrail.broker.handlers.replication import HaFacts, ReplicationHandlers
 from contrail.broker.replica_side import Redirecting, SideNeed
@@ -80,26 +82,36 @@ class GroupSide:
         self._own_broker_id = members.broker_id
         self._preferred = members.preferred if members.preferred != members.self_id else ""
         self._handing_over: asyncio.Task[bool] | None = None
-        self.runner = GroupRunner(
-            GroupConfig(
-                identity=BrokerIdentity(
-                    cluster=need.config.cluster_name,
-                    broker_name=need.config.broker_name,
-                    broker_id=members.broker_id,
-                    group=self._group,
-                ),
-                self_id=members.self_id,
-                peers=members.addresses,
-                trust=link_trust(need.config, replication, need.tls_files),
-                listen_address=need.config.listen_address,
-                listen_port=members.port,
-                address=need.address,
-                facts=log_facts(need.store_config),
+        config = GroupConfig(
+            identity=BrokerIdentity(
+                cluster=need.config.cluster_name,
+                broker_name=need.config.broker_name,
+                broker_id=members.broker_id,
+                group=self._group,
             ),
+            self_id=members.self_id,
+            peers=members.addresses,
+            trust=link_trust(need.config, replication, need.tls_files),
+            listen_address=need.config.listen_address,
+            listen_port=members.port,
+            address=need.address,
+            facts=log_facts(need.store_config),
+        )
+        self.runner = GroupRunner(
+            config,
             ReplicaLog(need.store, need.clock.now_ms),
             ReplicaFile(need.files, need.store_config.root),
             need.clock,
             self,
+        )
+        self._view = ControllerView(
+            MemberView(
+                config,
+                self.runner,
+                need.tables.settings,
+                leads=lambda: self.leads,
+                hand_over=self.hand_over,
+            )
         )
         self.parts: list[FollowsRole] = []
         self._guards: Guards | None = None
@@ -125,7 +137,8 @@ class GroupSide:
 
     @property
     def leader_address(self) -> str:
-        return self.runner.leader_address
+        """Where clients go; empty while this member hands over."""
+        return "" if self._is_handing_over else self.runner.leader_address
 
     # Building.
 
@@ -145,7 +158,7 @@ class GroupSide:
             take_master=self.take_master,
             escaped=None,
         )
-        return ReplicationHandlers(facts).table()
+        return {**ReplicationHandlers(facts).table(), **self._view.table()}
 
     def gated(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         topics = self._need.tables.topics.table
@@ -199,7 +212,7 @@ class GroupSide:
         self._need.registration.register_soon()
 
     def failed(self, error: Exception) -> None:
-        _log.critical("this member cannot go on: %s", error)
+        _log.critical("this member cannot go on: %s", error, exc_info=error)
         self._need.fail()
 
     def lacks_slaves(self) -> bool:
@@ -301,7 +314,7 @@ class GroupSide:
         self._is_handing_over = True
         self._gate()
         deadline_s = self._need.loop.time() + timeout_s
-        while self._is_leading and self._need.loop.time() < deadline_s:
+        while self._awaits_leader(target) and self._need.loop.time() < deadline_s:
             await asyncio.sleep(_HAND_OVER_POLL_S)
         if self._is_leading:
             self.runner.give_up_transfer()
@@ -321,6 +334,10 @@ class GroupSide:
         return group_status(self.runner, self._need.store, leads=self.leads)
 
     # Stopping.
+
+    def _awaits_leader(self, target: str) -> bool:
+        """Whether this member leads still, or the one that is to lead does not yet."""
+        return self._is_leading or (bool(target) and self.runner.leader != target)
 
     async def leave(self) -> None:
         """Hand over first: a stop fails no send of a client that looks for the next leader."""

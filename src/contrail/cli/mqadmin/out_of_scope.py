@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_CONTROLLER = "Contrail has no controller"
+_CONTROLLER = "Contrail has no controller; `contrail replication status` shows failover groups"
 _REPLICATION = "Contrail does not replicate with this protocol"
 _AUTH = "Contrail has no users and access lists of its own"
 _CONTAINER = "Contrail has no broker container: start brokers with `contrail broker`"

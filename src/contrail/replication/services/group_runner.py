@@ -58,7 +58,7 @@ class GroupUser(Protocol):
         ...
 
     def failed(self, error: Exception) -> None:
-        """This member cannot go on: its vote cannot be saved."""
+        """This member cannot go on, and must not: a new start begins from its disk."""
         ...
 
 
@@ -95,6 +95,8 @@ class GroupRunner:
         self._is_carrying_out = False
         # The names of connected members of the group, by their ids.
         self._names: dict[str, str] = {}
+        # Where clients reach the other members.
+        self._addresses: dict[str, str] = {}
         self._spacing = PushSpacing(is_awaited=True)
         self._turn_is_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -166,11 +168,13 @@ class GroupRunner:
     @property
     def leader_address(self) -> str:
         """Where clients reach the leader; empty while none is known."""
-        leader = self.leader
-        if leader == self._config.self_id:
+        return self.client_address(self.leader)
+
+    def client_address(self, self_id: str) -> str:
+        """Where clients reach a member, as it said last; empty if it never did."""
+        if self_id == self._config.self_id:
             return self._config.address
-        hello = self.links.hellos().get(leader)
-        return "" if hello is None else hello.address
+        return self._addresses.get(self_id, "")
 
     def address_of(self, name: str) -> str:
         """Where a member is linked from; empty while it is not."""
@@ -223,6 +227,7 @@ class GroupRunner:
 
     def opened(self, self_id: str, peer: MemberHello) -> None:
         member = self.member
+        self._addresses[self_id] = peer.address
         if member is None:
             self._consider_founding()
         elif peer.group_id:
@@ -354,19 +359,26 @@ class GroupRunner:
 
     def _act(self, event: Callable[[], list[Effect]], batch: Batch | None = None) -> None:
         """Feed the member, and carry out what it asks for, unless that is under way already."""
-        member = self.member
-        if not self._is_carrying_out and member is not None and member.role is Role.LEADER:
-            # Sends that were stored a moment ago are in the log, whatever comes now.
-            self._then(member.appended(self._log.end))
-        self._effects.extend((effect, batch) for effect in event())
         if self._is_carrying_out:
+            self._effects.extend((effect, batch) for effect in event())
             return
         self._is_carrying_out = True
         try:
+            member = self.member
+            if member is not None and member.role is Role.LEADER:
+                # Sends that were stored a moment ago are in the log, whatever comes now.
+                self._then(member.appended(self._log.end))
+            self._effects.extend((effect, batch) for effect in event())
             while self._effects:
                 self._carry_out(*self._effects.popleft())
         except StoreError as error:
             self._begin_anew(error)
+        except Exception as error:
+            # Part of a decision was carried out: this member must not decide again.
+            self.member = None
+            self._effects.clear()
+            self._user.failed(error)
+            raise
         finally:
             self._is_carrying_out = False
 
