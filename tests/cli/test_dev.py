@@ -10,6 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -351,3 +353,18 @@ def test_its_help_loads_no_server() -> None:
     )
     assert "--broker-port" in done.stdout
     assert done.stderr.strip() == ""
+
+
+@pytest.mark.proves("console.running.dev")
+def test_a_console_comes_along_with_a_link_that_logs_in_once() -> None:
+    with dev("--port", "0", "--console", "--json") as process:
+        facts = ready(process)
+        check_json("dev", facts)
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with opener.open(facts["console"]["login_link"]) as answer:
+            assert answer.url == f"{facts['console']['url']}/"
+        with opener.open(f"{facts['console']['url']}/api/v1/session") as answer:
+            assert json.load(answer)["role"] == "admin"
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(facts["console"]["login_link"])
+    assert process.returncode == 0

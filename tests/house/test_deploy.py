@@ -60,6 +60,7 @@ def unit(path: Path) -> Unit:
     return parsed
 
 
+@pytest.mark.proves("console.running.units")
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_a_unit_starts_a_command_with_flags_that_exist(path: Path) -> None:
     words = shlex.split(unit(path)["Service"]["ExecStart"])
@@ -109,6 +110,7 @@ def test_the_example_settings_are_read_without_a_complaint(tmp_path: Path) -> No
     assert {
         broker.store.root.relative_to("/var/lib").parts[0],
         nameserver.config.kv_config_path.relative_to("/var/lib").parts[0],
+        "contrail-console",
     } == states
 
 
@@ -127,11 +129,14 @@ def test_files_that_the_dockerfile_copies_are_there_and_not_ignored() -> None:
     assert [path for path in sorted(copied) if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.proves("console.running.units")
 def test_the_image_runs_contrail_as_nobody_special() -> None:
     by_name = {words[0]: words[1:] for words in dockerfile_lines()}
     assert by_name["USER"] == ["contrail"]
     assert json.loads(" ".join(by_name["ENTRYPOINT"])) == ["contrail"]
     assert by_name["VOLUME"] == ["/var/lib/contrail"]
+    assert "9870" in by_name["EXPOSE"]
+    assert "'contrail-mq[console]'" in DOCKERFILE.read_text(encoding="utf-8")
     assert "CONTRAIL_KERNELS=required" in DOCKERFILE.read_text(encoding="utf-8")
 
 

@@ -13,7 +13,11 @@ LINT = "from importlinter.cli import lint_imports_command; lint_imports_command(
 
 
 @pytest.mark.proves(
-    "house.rules.imports", "broker.fast.one-gate", "replication.ground.room", "console.facts.room"
+    "house.rules.imports",
+    "broker.fast.one-gate",
+    "replication.ground.room",
+    "console.facts.room",
+    "console.running.extra",
 )
 def test_the_import_contracts_hold() -> None:
     command = [sys.executable, "-c", LINT, "--no-logo", "--no-cache"]

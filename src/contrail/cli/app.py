@@ -45,6 +45,7 @@ SECTIONS = {
         "dev": _group("dev", "A NameServer and a broker in one process, to try things out."),
         "namesrv": _group("namesrv", "Run a NameServer: brokers register, clients ask for routes."),
         "broker": _group("broker", "Run a broker, or see, configure and drain running ones."),
+        "console": _group("console", "Run the web console's server, and keep its accounts."),
     },
     "Messages": {
         "send": _group("send", "Send messages: from arguments, standard input or files."),

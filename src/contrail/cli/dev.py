@@ -73,6 +73,10 @@ def dev(
     broker_port: BrokerPort = None,
     replicas: ReplicaCount = 0,
     restart_after: RestartAfter = 20.0,
+    console: Annotated[
+        bool,
+        typer.Option("--console", help="Also the web console's server, with a link to log in."),
+    ] = False,
     settings: Settings = None,
     as_json: AsJson = False,
     log_level: LogLevelOption = LogLevel.WARNING,
@@ -80,13 +84,17 @@ def dev(
     """Run a NameServer and a broker on this host, and say what to try; Ctrl-C ends all."""
     assignments = parse_pairs("--set", settings)
     set_up_logs(level=log_level)
+    if console:
+        from contrail.cli.console import require_parts
+
+        require_parts()
     # Nothing that is made until the servers are ready is garbage; they switch it on again.
     gc.disable()
     # The servers are most of this command's imports; its help needs none of them.
     from contrail.cli.dev_servers import DevServers, Wanted
     from contrail.cli.serving import serve
 
-    wanted = Wanted(folder, port, broker_port, assignments, replicas, restart_after)
+    wanted = Wanted(folder, port, broker_port, assignments, replicas, restart_after, console)
     raise typer.Exit(
         serve(
             lambda: DevServers(wanted),

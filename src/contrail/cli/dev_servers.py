@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from contrail.broker.app import Broker
 from contrail.broker.replication_config import HA_PORT_DISTANCE
@@ -33,6 +33,9 @@ from contrail.nameserver.app import NameServer
 from contrail.nameserver.config import NameServerConfig
 from contrail.wire.limits import Limits
 from contrail.wire.server import FAST_PORT_DISTANCE, bind
+
+if TYPE_CHECKING:
+    from contrail.console.app import Console
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +81,7 @@ class Wanted:
     settings: Mapping[str, str]
     replicas: int = 0
     restart_after_s: float = 20.0
+    console: bool = False
 
 
 class DevServers:
@@ -97,6 +101,8 @@ class DevServers:
         self._clock = clock_for(os.environ)
         self._nameserver: NameServer | None = None
         self._replicas: Replicas | None = None
+        self._console: Console | None = None
+        self._login_link: str | None = None
 
     async def start(self) -> None:
         """Start the NameServer, then the broker or brokers; return once they know each other.
@@ -108,6 +114,8 @@ class DevServers:
             self._folder.mkdir(parents=True, exist_ok=True)
             await self._start_nameserver()
             await (self._start_replicas() if self._wanted.replicas else self._start_broker())
+            if self._wanted.console:
+                await self._start_console()
             gc.freeze()
             gc.enable()
         except BaseException:
@@ -118,6 +126,7 @@ class DevServers:
         """Stop all with a clean shutdown; a temporary folder is removed."""
         self._end_at_once_on_signal()
         print("stopping; Ctrl-C once more ends at once", file=sys.stderr)
+        await self._stop_console()
         if self._replicas is None:
             await self.broker.stop()
         await self._undo()
@@ -137,6 +146,7 @@ class DevServers:
             "broker_name": self._settings.broker.broker_name,
             "cluster": self._settings.broker.cluster_name,
             "metrics": replicas[0]["metrics"] if replicas else self._metrics(),
+            "console": self._console_facts(),
             "replicas": replicas,
             "folder": str(self._folder),
             "temporary": self._is_temporary,
@@ -146,6 +156,29 @@ class DevServers:
     def _metrics(self) -> str | None:
         metrics = self.broker.metrics
         return None if metrics is None else f"http://{_LOOPBACK}:{metrics.port}/metrics"
+
+    def _console_facts(self) -> dict[str, Any] | None:
+        if self._console is None:
+            return None
+        return {"url": self._console.url, "login_link": self._login_link}
+
+    async def _start_console(self) -> None:
+        """A console of its own over this cluster, at its usual port if that is free."""
+        from contrail.client.admin import Admin
+        from contrail.console.app import Console
+        from contrail.console.config import PORT, ConsoleConfig
+
+        assert self._nameserver is not None
+        config = ConsoleConfig(folder=self._folder / "console", port=self._usual_or_free(PORT))
+        admin = Admin(self._nameserver.address, instance_name="contrail-dev-console")
+        console = Console(config, clock=self._clock, admin=admin)
+        await console.start()
+        self._console, self._login_link = console, console.login_link()
+
+    async def _stop_console(self) -> None:
+        console, self._console = self._console, None
+        if console is not None:
+            await console.stop()
 
     async def _start_nameserver(self) -> None:
         files = self._folder / "namesrv"
@@ -230,6 +263,7 @@ class DevServers:
         return port if is_usual else 0
 
     async def _undo(self) -> None:
+        await self._stop_console()
         if self._replicas is not None:
             await self._replicas.stop()
         if self._nameserver is not None:

@@ -19,7 +19,7 @@ contrail dev is ready; Ctrl-C ends it
   NameServer  {namesrv}
   broker      {broker}  ({broker_name} of {cluster}; the first send makes a topic)
 {slaves}  metrics     {metrics}
-  data        {folder}  ({fate})
+{console}  data        {folder}  ({fate})
 
 Send and watch, each in a terminal of its own
   contrail tail{option} orders
@@ -45,6 +45,11 @@ What to try next
   contrail doctor{option}
   contrail top{option}
 """
+_CONSOLE = """\
+  console     {url}
+              {login_link}  (logs in once)
+"""
+_NO_CONSOLE = "  contrail dev --console     # also the web console's server\n"
 _SLAVE = "  slave {broker_id}     {broker}  (process {pid})\n"
 _REPLICAS = """\
   contrail replication status{option}
@@ -59,8 +64,11 @@ def ready_text(facts: Mapping[str, Any]) -> str:
     option = "" if _is_assumed(namesrv) else f" -n {namesrv}"
     master, *others = facts["replicas"] or [None]
     slaves = "".join(_SLAVE.format(**one) for one in others)
-    shown = {**facts, "metrics": facts["metrics"] or "none", "slaves": slaves}
+    console = facts["console"]
+    told = "" if console is None else _CONSOLE.format(**console)
+    shown = {**facts, "console": told, "metrics": facts["metrics"] or "none", "slaves": slaves}
     text = _TEXT.format(**shown, fate=fate, option=option)
+    text += _NO_CONSOLE if console is None else ""
     return text if master is None else text + _REPLICAS.format(pid=master["pid"], option=option)
 
 

@@ -79,6 +79,15 @@ def _lag_row(one: QueueLag, client_id: str | None) -> dict[str, Any]:
     }
 
 
+async def is_known(admin: Admin, group: str) -> bool:
+    """Whether a group has settings, offsets or members anywhere."""
+    if group in await admin.groups(internal=True, allow_partial=True):
+        return True
+    if await admin.group_topics(group, allow_partial=True):
+        return True
+    return (await admin.group_connections(group, allow_partial=True)).is_online
+
+
 async def described(admin: Admin, group: str) -> dict[str, Any]:
     """Members, subscriptions, queues, settings, and where members or brokers disagree."""
     members = await admin.group_connections(group, allow_partial=True)

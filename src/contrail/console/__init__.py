@@ -1,0 +1,1 @@
+"""The web console: an HTTP API over a cluster, for its page and for scripts."""
