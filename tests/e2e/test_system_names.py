@@ -445,7 +445,7 @@ def test_half_delayed_and_timed_messages_for_a_topic_of_the_system_are_refused(r
     assert room.ends() == before
 
 
-@pytest.mark.proves("broker.system-names.paged-reads")
+@pytest.mark.proves("broker.system-names.paged-reads", "console.data.timers")
 def test_operators_list_what_waits_page_by_page(room: Room) -> None:
     for topic in CLOSED_TOPICS:
         low = room.app.store.queue_offset_min(topic.encode(), 0)

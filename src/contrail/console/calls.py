@@ -1,4 +1,4 @@
-"""What a handler of the API is given: its caller, its input, and the parts of the console."""
+"""The input of a handler of the API: its caller, query and body, and the console's parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call: the host, the login, the role, and for changes the page that they come from.
+"""The checks before a request: its host, login and role, and for changes the page behind it.
 
 | check | refuses | with |
 | --- | --- | --- |
@@ -97,7 +97,7 @@ def require_csrf(request: Request, caller: Caller | None) -> None:
 def address_of(request: HTTPConnection, *, behind_proxy: bool) -> str:
     """The caller's address: of the connection, or as the proxy in front saw it."""
     forwarded = request.headers.get("x-forwarded-for", "") if behind_proxy else ""
-    # Whatever stands further left was written by the caller.
+    # The caller wrote all that stands further left.
     nearest = forwarded.rpartition(",")[2].strip()
     if nearest:
         return nearest

@@ -68,7 +68,7 @@ class Accounts:
         # An unknown name takes as long as a wrong password.
         self._nobody = _Kept(Role.VIEWER.word, secrets.token_hex(_SALT_BYTES), "")
 
-    # What the command line does.
+    # The file.
 
     def load(self) -> None:
         """Raises ``StateFileDamaged`` for a file that is neither readable nor has a backup."""

@@ -1,7 +1,7 @@
-"""Who is logged in. A session ends after half an hour without a request, and after 12 hours.
+"""Log-ins. A session ends after half an hour without a request, and after 12 hours.
 
-Sessions are kept by the digest of their token: whoever reads this process's tables, or a dump of
-them, cannot use what stands there. Single-use links are kept in the same way.
+Sessions are kept by the digest of their token: a reader of this process's memory, or of a dump of
+it, cannot use what stands there. Single-use links are kept in the same way.
 """
 
 from __future__ import annotations
