@@ -131,10 +131,23 @@ def test_an_operator_logs_in_and_sees_the_cluster(cluster: LocalCluster, tmp_pat
         assert [one["error"] for one in page.get("/brokers")["rows"]] == [None, None]
         assert page.ask("GET", f"/api/v1/topics/{urllib.request.quote(HOSTILE, safe='')}")[0] == 404
         _answers_fit_the_contract(page)
+        _scripts_use_a_token(facts["url"], tmp_path)
         assert page.ask("DELETE", "/api/v1/session")[0] == 204
         assert page.ask("GET", "/api/v1/topics")[0] == 401
     with running(cluster.namesrv, tmp_path) as facts:
         assert facts["first_password"] is None, "it is told once"
+
+
+def _scripts_use_a_token(url: str, folder: Path) -> None:
+    """The examples of docs/operate/console.md."""
+    command = [*COMMAND, "user", "token", "admin", "--folder", str(folder)]
+    token = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    script = Page(url, {"Authorization": f"Bearer {token}"})
+    groups = script.get("/groups?sort=-lag&limit=5")
+    assert [one["group"] for one in groups["rows"]] == ["billing"]
+    request = urllib.request.Request(f"{url}/api/v1/events", headers=script.headers)
+    with urllib.request.urlopen(request, timeout=60) as stream:
+        assert stream.readline() == b": hello\n"
 
 
 def _answers_fit_the_contract(page: Page) -> None:
