@@ -126,3 +126,29 @@ def test_doctor_finds_a_synchronous_master_without_its_slave(tmp_path: Path) -> 
         cluster.slaves[0].stop()
         found = until_diagnosed(cluster, "too-few-in-sync")
         assert found["about"] == "broker broker-a:0"
+
+
+@pytest.mark.proves("replication.failover.commands")
+def test_the_leadership_of_a_failover_group_is_handed_over_by_a_command(tmp_path: Path) -> None:
+    with LocalCluster(members=3, folder=tmp_path) as cluster:
+        leader, at = cluster.wait_for_leader(), ("-n", cluster.namesrv)
+        rows = valid_json("replication-status", "replication", "status", *at)
+        assert sorted(row["role"] for row in rows) == ["FOLLOWER", "FOLLOWER", "LEADER"]
+        one_line(
+            contrail("replication", "transfer", leader.name, "--to", leader.self_id, *at),
+            1,
+            "leads broker-a already",
+        )
+        one_line(
+            contrail("replication", "transfer", leader.name, "--to", "n9", *at),
+            1,
+            "cannot take over",
+        )
+        target = next(one for one in cluster.brokers if one is not leader)
+        args = ("replication", "transfer", leader.name, "--to", target.self_id, *at)
+        facts = valid_json("replication-transfer", *args)
+        assert (facts["from"], facts["to"]) == (leader.self_id, target.self_id)
+        assert facts["address"] == target.address
+        assert cluster.wait_for_leader(besides=leader) is target
+        shown = done("replication", "transfer", leader.name, *at).out
+        assert target.self_id in shown

@@ -206,3 +206,22 @@ def test_groups_of_two_names_stand_under_the_same_name_servers(tmp_path: Path) -
         with Producer("writers", cluster.namesrv) as producer:
             names = {producer.send(Message(TOPIC, b"x")).queue.broker_name for _ in range(32)}
         assert names == {one.name for one in leaders}
+
+
+@pytest.mark.proves("replication.failover.rolling-restart")
+def test_a_rolling_restart_hands_over_first_and_fails_no_send(tmp_path: Path) -> None:
+    with LocalCluster(members=3, folder=tmp_path) as cluster:
+        with Sending(cluster, "first") as first:
+            first.goes_on()
+            # The leader is among them, at least once.
+            for member in cluster.brokers:
+                member.stop()
+                cluster.wait_for_leader()
+                first.goes_on()
+                member.start()
+                cluster.wait_for_voters()
+            first.goes_on()
+        assert first.errors == []
+        eventually(lambda: are_level(cluster), "all members have the same")
+        stored = stored_bodies(cluster.brokers[0])
+        assert {*first.acknowledged} <= {*stored}

@@ -1,4 +1,4 @@
-"""``contrail replication``: how masters and slaves stand, and the secret that they share."""
+"""``contrail replication``: how masters, slaves and groups stand, and their secret."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from contrail.broker.services.cluster_secret import (
 )
 from contrail.cli.output import AsJson, print_facts, print_json
 from contrail.cli.replication_status import status
+from contrail.cli.replication_transfer import transfer
 from contrail.protocol.handshake import fingerprint_of
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -27,10 +28,11 @@ SecretFile = Annotated[
 
 @app.callback()
 def replication() -> None:
-    """Masters and slaves: how they stand, and the secret that they share."""
+    """Masters, slaves and failover groups: how they stand, who leads, and their secret."""
 
 
 app.command()(status)
+app.command()(transfer)
 
 
 @app.command()

@@ -519,6 +519,11 @@ class MessageStore:
         assert physical_end >= self.positions.commit_limit, "a commit never moves back"
         self.positions.commit_limit = physical_end
 
+    @property
+    def leads(self) -> bool:
+        """Whether a group's member takes own appends: between ``lead`` and ``stop_leading``."""
+        return self._leads
+
     def lead(self, offset_floors: Mapping[tuple[bytes, int], int]) -> None:
         """Take own appends from now on; the marker is committed and derived, nothing behind it.
 

@@ -496,13 +496,16 @@ class LocalCluster:
         return found[0]
 
     def wait_for_voters(self, number: int = 0, *, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until every member of a failover group votes: its founder is alone at first."""
+        """Wait until all members of a failover group vote and have the log, besides the leader.
+
+        Its founder is alone at first.
+        """
         group = [one for one in self.brokers if one.number == number]
 
         def are_there() -> bool:
             leader = self.leader(number)
             status = member_status(self.caller, leader) if leader is not None else None
-            return status is not None and status.total_replicas == len(group)
+            return status is not None and status.in_sync_slaves == len(group) - 1
 
         eventually(are_there, "all members of the failover group vote", timeout_s=timeout_s)
 

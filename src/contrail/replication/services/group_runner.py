@@ -336,7 +336,8 @@ class GroupRunner:
                 self._consider_founding()
                 continue
             self._act(lambda member=member: member.tick(self._now_ms()))  # type: ignore[misc]
-            if member is self.member and member.is_serving:
+            # Records of its own need their queues' next offsets, which follow the marker.
+            if member is self.member and member.is_serving and self._log.store.leads:
                 self._tend_voters(member)
 
     def _tend_voters(self, member: Member) -> None:

@@ -28,6 +28,8 @@ _GREETING_MS_MAX = 5_000
 _REDIAL_MS_FIRST = 50
 _REDIAL_MS_MAX = 1_000
 _WARNING_INTERVAL_MS = 10_000
+# Members that start together find each other within this time.
+_PATIENCE_MS = 3_000
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +56,7 @@ class _Peer:
         self.dial_at_ms = 0
         self.dial_pause_ms = _REDIAL_MS_FIRST
         self.problem = ""
-        self.warned_ms: int | None = None
+        self.warn_at_ms = 0
         # The peer's wall clock less this one's, as of its last ping.
         self.skew_ms = 0
 
@@ -221,7 +223,7 @@ class MemberLinks:
             former.link.abort()
             if former.is_open:
                 self._user.lost(peer.self_id)
-        peer.link, peer.problem, peer.warned_ms = known, "", None
+        peer.link, peer.problem = known, ""
         peer.dial_pause_ms = _REDIAL_MS_FIRST
         peer.skew_ms = hello.wall_ms - self._clock.now_ms()
         _log.info("linked with member %s at %s", peer.self_id, known.link.address)
@@ -245,12 +247,13 @@ class MemberLinks:
         return next((peer for peer in self._peers.values() if peer.link is known), None)
 
     def _note(self, peer: _Peer, problem: str) -> None:
-        """Remember why there is no link; the same is logged now and then."""
+        """Remember why there is no link; one that lasts is logged, and again now and then."""
         now_ms = self._now_ms()
-        is_new = peer.problem != problem
+        if not peer.problem:
+            peer.warn_at_ms = now_ms + _PATIENCE_MS
         peer.problem = problem
-        if is_new or peer.warned_ms is None or now_ms - peer.warned_ms >= _WARNING_INTERVAL_MS:
-            peer.warned_ms = now_ms
+        if now_ms >= peer.warn_at_ms:
+            peer.warn_at_ms = now_ms + _WARNING_INTERVAL_MS
             _log.warning("member %s: %s", peer.self_id, problem)
 
     # Time.
