@@ -368,3 +368,22 @@ def test_a_console_comes_along_with_a_link_that_logs_in_once() -> None:
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(facts["console"]["login_link"])
     assert process.returncode == 0
+
+
+@pytest.mark.proves("replication.failover.local")
+def test_a_failover_group_goes_on_when_its_leader_is_killed(temporary_folders: Path) -> None:
+    assert "exclude each other" in failure("--failover", "--replicas", "1")
+    with dev("--port", "0", "--json", "--failover", "--restart-after", "1") as process:
+        facts = ready(process)
+        check_json("dev", facts)
+        leader, *others = facts["replicas"]
+        assert {one["broker_id"] for one in facts["replicas"]} == {1, 2, 3}
+        assert sent(facts["namesrv"]) == "SEND_OK"
+        os.kill(leader["pid"], signal.SIGKILL)
+        eventually(lambda: _sends_ok(facts["namesrv"]), "another member takes messages")
+        told_until(process, f"broker broker-a:{leader['broker_id']} is back as process")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert all(is_gone(one["pid"]) for one in others)
+    assert list(temporary_folders.iterdir()) == []

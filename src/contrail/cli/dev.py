@@ -13,6 +13,7 @@ from contrail.cli.assignments import parse_pairs
 from contrail.cli.logs import LogLevel, set_up_logs
 from contrail.cli.output import AsJson
 from contrail.cli.server_options import LogLevelOption, Settings
+from contrail.errors import ConfigError
 
 if TYPE_CHECKING:
     from contrail.cli.dev_servers import DevServers
@@ -55,12 +56,19 @@ ReplicaCount = Annotated[
         max=8,
     ),
 ]
+Failover = Annotated[
+    bool,
+    typer.Option(
+        "--failover",
+        help="Three brokers that elect their leader; each is a process that can be killed.",
+    ),
+]
 RestartAfter = Annotated[
     float,
     typer.Option(
         "--restart-after",
         metavar="SECONDS",
-        help="With --replicas: how long a killed broker stays away.",
+        help="With --replicas or --failover: how long a killed broker stays away.",
         min=0.0,
     ),
 ]
@@ -72,6 +80,7 @@ def dev(
     port: Port = _NAMESRV_PORT,
     broker_port: BrokerPort = None,
     replicas: ReplicaCount = 0,
+    failover: Failover = False,
     restart_after: RestartAfter = 20.0,
     console: Annotated[
         bool,
@@ -94,7 +103,11 @@ def dev(
     from contrail.cli.dev_servers import DevServers, Wanted
     from contrail.cli.serving import serve
 
-    wanted = Wanted(folder, port, broker_port, assignments, replicas, restart_after, console)
+    if failover and replicas:
+        raise ConfigError("--failover and --replicas exclude each other: a group has no slaves")
+    wanted = Wanted(
+        folder, port, broker_port, assignments, replicas, restart_after, console, failover
+    )
     raise typer.Exit(
         serve(
             lambda: DevServers(wanted),

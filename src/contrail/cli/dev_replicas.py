@@ -1,4 +1,4 @@
-"""A master and its slaves for ``contrail dev``: a process each, so that any of them can be killed.
+"""Brokers of one name for ``contrail dev``: a process each, so that any of them can be killed.
 
 A broker that ends by itself is started again after a while. All end with this process.
 """
@@ -23,15 +23,23 @@ from contrail.broker.replication_config import HA_PORT_DISTANCE
 from contrail.broker.services.cluster_secret import SECRET_BYTES, write_cluster_secret
 from contrail.broker.settings import read_broker_settings
 from contrail.errors import ConfigError
+from contrail.protocol.bodies.ha_status import decode_ha_status
+from contrail.protocol.codes import RequestCode
+from contrail.wire.caller import Caller
 from contrail.wire.server import FAST_PORT_DISTANCE, bind, bind_together
 
 REPLICAS_MAX = 8
+MEMBER_COUNT = 3
 # Settings of a pair that shows what it can do; `--set` changes them.
 PAIR_PROPERTIES: Mapping[str, str] = {"brokerRole": "SYNC_MASTER", "slaveReadEnable": "true"}
+# A majority has each message on the disk before it is acknowledged.
+GROUP_PROPERTIES: Mapping[str, str] = {"flushDiskType": "SYNC_FLUSH"}
 _SECRET = "contrailClusterSecretFile"
 _READY_MARK = b"is ready at"
 _STOP_TIMEOUT_S = 60.0
 _LOG_TAIL_BYTES = 4000
+_LEADER = "LEADER"
+_POLL_S = 0.05
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
@@ -84,6 +92,55 @@ def plan_replicas(
     return plans
 
 
+def plan_members(folder: Path, properties: Mapping[str, str]) -> list[ReplicaPlan]:
+    """The members of a failover group; ``properties`` are those of all, with the first one's ports.
+
+    Raises:
+        ConfigError: a setting is refused, or contradicts that this is a failover group.
+    """
+    ids = [f"n{number}" for number in range(MEMBER_COUNT)]
+    group = {
+        "brokerName": "broker-a",
+        _SECRET: str(folder / "cluster.secret"),
+        **properties,
+        "enableDLegerCommitLog": "true",
+        "dLegerPeers": ";".join(f"{one}-127.0.0.1:{free_port()}" for one in ids),
+    }
+    plans = []
+    for number, self_id in enumerate(ids):
+        found = {
+            **group,
+            "dLegerSelfId": self_id,
+            "storePathRootDir": str(folder / f"member-{self_id}"),
+        }
+        if number:
+            found["listenPort"] = str(free_broker_port())
+            found["metricsPromExporterPort"] = str(free_port())
+        read = read_broker_settings(found)
+        if read.notes:
+            raise ConfigError("; ".join(read.notes))
+        stem = f"{found['brokerName']}-{self_id}"
+        plans.append(
+            ReplicaPlan(number + 1, found, folder / f"{stem}.conf", folder / f"{stem}.log")
+        )
+    return plans
+
+
+async def leader_among(plans: list[ReplicaPlan]) -> int:
+    """The id of the member that leads, once all members vote."""
+    caller = Caller()
+    try:
+        while True:
+            for plan in plans:
+                answer = await caller.call(plan.address, RequestCode.GET_BROKER_HA_STATUS)
+                status = decode_ha_status(answer.body)
+                if status.role == _LEADER and status.in_sync_slaves == len(plans) - 1:
+                    return plan.broker_id
+            await asyncio.sleep(_POLL_S)
+    finally:
+        await caller.close()
+
+
 def _slave_properties(folder: Path, broker_id: int) -> dict[str, str]:
     return {
         "brokerId": str(broker_id),
@@ -110,7 +167,7 @@ def free_broker_port() -> int:
 
 
 class Replicas:
-    """The processes of a master and its slaves."""
+    """The processes of brokers of one name."""
 
     def __init__(self, plans: list[ReplicaPlan], restart_after_s: float) -> None:
         self.plans = plans
@@ -119,7 +176,7 @@ class Replicas:
         self._watches: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Start the master, then the slaves; return once they serve and slaves are registered.
+        """Start the brokers in their order; return once they serve and are registered.
 
         Raises:
             ConfigError: one of them does not start.
@@ -134,7 +191,7 @@ class Replicas:
         self._watches = [asyncio.create_task(self._watch(plan)) for plan in self.plans]
 
     def facts(self) -> list[dict[str, Any]]:
-        """Addresses and processes, the master's first."""
+        """Addresses and processes, in the order of their start."""
         return [
             {
                 "broker_id": plan.broker_id,

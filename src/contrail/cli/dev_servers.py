@@ -20,10 +20,13 @@ from contrail.broker.app import Broker
 from contrail.broker.replication_config import HA_PORT_DISTANCE
 from contrail.broker.settings import BrokerSettings, read_broker_settings
 from contrail.cli.dev_replicas import (
+    GROUP_PROPERTIES,
     PAIR_PROPERTIES,
     Replicas,
     free_broker_port,
     free_port,
+    leader_among,
+    plan_members,
     plan_replicas,
 )
 from contrail.cli.serving import end_at_once
@@ -82,6 +85,7 @@ class Wanted:
     replicas: int = 0
     restart_after_s: float = 20.0
     console: bool = False
+    failover: bool = False
 
 
 class DevServers:
@@ -103,6 +107,8 @@ class DevServers:
         self._replicas: Replicas | None = None
         self._console: Console | None = None
         self._login_link: str | None = None
+        # The member that led a failover group when all was ready; else the master.
+        self._leader_id = 0
 
     async def start(self) -> None:
         """Start the NameServer, then the broker or brokers; return once they know each other.
@@ -113,7 +119,7 @@ class DevServers:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             await self._start_nameserver()
-            await (self._start_replicas() if self._wanted.replicas else self._start_broker())
+            await self._start_brokers()
             if self._wanted.console:
                 await self._start_console()
             gc.freeze()
@@ -121,6 +127,14 @@ class DevServers:
         except BaseException:
             await self._undo()
             raise
+
+    async def _start_brokers(self) -> None:
+        if self._wanted.failover:
+            await self._start_members()
+        elif self._wanted.replicas:
+            await self._start_replicas()
+        else:
+            await self._start_broker()
 
     async def stop(self) -> None:
         """Stop all with a clean shutdown; a temporary folder is removed."""
@@ -140,6 +154,8 @@ class DevServers:
         """Addresses and folder of the running servers."""
         assert self._nameserver is not None
         replicas = [] if self._replicas is None else self._replicas.facts()
+        # The leader first, as a master is.
+        replicas.sort(key=lambda one: one["broker_id"] != self._leader_id)
         return {
             "namesrv": self._nameserver.address,
             "broker": replicas[0]["broker"] if replicas else self.broker.address,
@@ -222,6 +238,17 @@ class DevServers:
         self._settings = read_broker_settings(plans[0].properties)
         self._replicas = Replicas(plans, self._wanted.restart_after_s)
         await self._replicas.start()
+
+    async def _start_members(self) -> None:
+        """A failover group: three processes, of which any may be killed."""
+        port = self._broker_port(HA_PORT_DISTANCE) or free_broker_port()
+        metrics_port = self._usual_or_free(_USUAL_METRICS_PORT) or free_port()
+        properties = self._properties(port, metrics_port, more=GROUP_PROPERTIES)
+        plans = plan_members(self._folder, properties)
+        self._settings = read_broker_settings(plans[0].properties)
+        self._replicas = Replicas(plans, self._wanted.restart_after_s)
+        await self._replicas.start()
+        self._leader_id = await leader_among(plans)
 
     def _properties(
         self, port: int, metrics_port: int, *, more: Mapping[str, str] | None = None

@@ -51,6 +51,11 @@ _CONSOLE = """\
 """
 _NO_CONSOLE = "  contrail dev --console     # also the web console's server\n"
 _SLAVE = "  slave {broker_id}     {broker}  (process {pid})\n"
+_MEMBER = "  member {broker_id}    {broker}  (process {pid})\n"
+_MEMBERS = """\
+  contrail replication status{option}
+  kill -9 {pid}    # ends the leader: another member leads within seconds; it is back after a while
+"""
 _REPLICAS = """\
   contrail replication status{option}
   kill -9 {pid}    # ends the master: consumers go on at a slave; it is back after a while
@@ -63,13 +68,15 @@ def ready_text(facts: Mapping[str, Any]) -> str:
     fate = "removed at the end; --folder DIR keeps it" if facts["temporary"] else "kept"
     option = "" if _is_assumed(namesrv) else f" -n {namesrv}"
     master, *others = facts["replicas"] or [None]
-    slaves = "".join(_SLAVE.format(**one) for one in others)
+    is_group = master is not None and master["broker_id"] > 0
+    line, more = (_MEMBER, _MEMBERS) if is_group else (_SLAVE, _REPLICAS)
+    slaves = "".join(line.format(**one) for one in others)
     console = facts["console"]
     told = "" if console is None else _CONSOLE.format(**console)
     shown = {**facts, "console": told, "metrics": facts["metrics"] or "none", "slaves": slaves}
     text = _TEXT.format(**shown, fate=fate, option=option)
     text += _NO_CONSOLE if console is None else ""
-    return text if master is None else text + _REPLICAS.format(pid=master["pid"], option=option)
+    return text if master is None else text + more.format(pid=master["pid"], option=option)
 
 
 def _is_assumed(namesrv: str) -> bool:
