@@ -198,8 +198,8 @@ def opening_lines(read: BrokerSettings, advertised: Advertised, source: Path | N
     port = config.listen_port
     ports = f"port {port}, fast port {port - FAST_PORT_DISTANCE}" if port else "any free ports"
     return [
-        f"broker {config.broker_name} of {config.cluster_name}, id {config.broker_id}",
-        f"role: {config.role.value}",
+        f"broker {config.broker_name} of {config.cluster_name}, id {_id(read)}",
+        f"role: {_role(read)}",
         f"settings: {source or 'defaults and the command line'}",
         f"advertised address: {advertised.address} ({advertised.reason})",
         f"listening address: {config.listen_address}, {ports}",
@@ -211,9 +211,24 @@ def opening_lines(read: BrokerSettings, advertised: Advertised, source: Path | N
     ]
 
 
+def _id(read: BrokerSettings) -> str:
+    if not read.replication.in_group:
+        return str(read.broker.broker_id)
+    return f"{read.replication.group_members.broker_id}, or 0 while it leads"
+
+
+def _role(read: BrokerSettings) -> str:
+    if not read.replication.in_group:
+        return read.broker.role.value
+    members = read.replication.group_members
+    return f"member {members.self_id} of a failover group of {len(members.addresses)}"
+
+
 def _replication_lines(read: BrokerSettings) -> list[str]:
-    """Where slaves come in, or where a slave looks for its master."""
+    """Where slaves or members come in, or where a slave looks for its master."""
     replication = read.replication
+    if replication.in_group:
+        return [f"port for members: {replication.group_members.port}"]
     if not replication.admits_peers:
         return []
     if not read.broker.role.leads:

@@ -202,3 +202,19 @@ def test_a_clamped_number_is_logged_and_shown_as_it_counts(
 def test_numbers_in_their_ranges_log_nothing() -> None:
     asked = {"diskMaxUsedSpaceRatio": "95", "diskSpaceCleanForciblyRatio": "30", "listenPort": "9"}
     assert read_broker_settings({**ROOT, **asked}).moved == []
+
+
+@pytest.mark.proves("replication.failover.settings")
+def test_a_member_of_a_failover_group_says_so_before_it_starts() -> None:
+    group = {
+        "enableDLegerCommitLog": "true",
+        "dLegerPeers": "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913",
+        "dLegerSelfId": "n1",
+        "contrailClusterSecretFile": "secret",
+    }
+    read, advertised = read_with_address({**ROOT, **group}, lambda address: None)
+    lines = opening_lines(read, advertised, None)
+    assert "role: member n1 of a failover group of 3" in lines
+    assert "port for members: 40912" in lines
+    assert any("id 2, or 0 while it leads" in line for line in lines)
+    assert not any("slaves" in line for line in lines)
