@@ -11,6 +11,7 @@ import pytest
 from contrail import Admin, Message, Producer
 from contrail.errors import ClientError
 from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import ReceivedResponse
 from contrail.store.reader import StoreReader
 from contrail.testing import LocalBroker, LocalCluster, eventually
 from contrail.testing.failover import member_status
@@ -76,6 +77,14 @@ def stored_bodies(member: LocalBroker) -> list[bytes]:
     return [one.body for one in reader.messages(topic=TOPIC)]
 
 
+def send_to(cluster: LocalCluster, member: LocalBroker, body: bytes) -> ReceivedResponse:
+    """A send to this very member; no client looks for another one."""
+    fields = {"topic": TOPIC, "queueId": "0", "producerGroup": "g", "sysFlag": "0", "flag": "0"}
+    fields |= {"defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "properties": ""}
+    fields |= {"bornTimestamp": "0"}
+    return cluster.caller.call(member.address, RequestCode.SEND_MESSAGE, fields, body)
+
+
 @pytest.mark.proves("replication.failover-shown.processes")
 @pytest.mark.proves("replication.failover.registration")
 def test_killed_leaders_lose_nothing_and_come_back_with_equal_logs(tmp_path: Path) -> None:
@@ -137,15 +146,11 @@ def test_a_send_to_a_leader_that_is_cut_off_is_in_doubt_and_never_refused(tmp_pa
         with Producer("writers", cluster.namesrv) as producer:
             producer.send(Message(TOPIC, b"kept"))
             cluster.partition(former)
-            fields = {"topic": TOPIC, "queueId": "0", "producerGroup": "g", "sysFlag": "0"}
-            fields |= {"defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "flag": "0"}
-            fields |= {"bornTimestamp": "0", "properties": ""}
-            code = RequestCode.SEND_MESSAGE
-            answer = cluster.caller.call(former.address, code, fields, b"in doubt")
+            answer = send_to(cluster, former, b"in doubt")
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert answer.fields["contrailInDoubt"] == "true"
             # It leads no more: nothing is appended, which is a refusal.
-            answer = cluster.caller.call(former.address, code, fields, b"refused")
+            answer = send_to(cluster, former, b"refused")
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
             cluster.wait_for_leader(besides=former)
             cluster.heal()
@@ -203,9 +208,12 @@ def test_groups_of_two_names_stand_under_the_same_name_servers(tmp_path: Path) -
     with LocalCluster(brokers=2, members=1, nameservers=2, folder=tmp_path) as cluster:
         leaders = [cluster.wait_for_leader(number) for number in (0, 1)]
         assert len({one.name for one in leaders}) == 2
-        with Producer("writers", cluster.namesrv) as producer:
-            names = {producer.send(Message(TOPIC, b"x")).queue.broker_name for _ in range(32)}
-        assert names == {one.name for one in leaders}
+        with Admin(cluster.namesrv) as admin:
+            named = {one.broker_name: one.address for one in admin.brokers()}
+        assert named == {one.name: one.address for one in leaders}
+        for leader in leaders:
+            answer = send_to(cluster, leader, b"x")
+            assert answer.code == ResponseCode.SUCCESS
 
 
 @pytest.mark.proves("replication.failover.rolling-restart")

@@ -262,6 +262,8 @@ class GroupSide:
         self._need.store.stop_leading()
         self._take_role(leads=False)
         self._acknowledgements.give_up()
+        # The next leader gives locks; these would stand against its own if this member leads again.
+        self._need.tables.locks.forget_all()
         for part in self.parts:
             part.follow(term)
 
@@ -343,6 +345,8 @@ class GroupSide:
         """Hand over first: a stop fails no send of a client that looks for the next leader."""
         if self._is_leading and not await self.hand_over():
             _log.warning("no other member takes over: clients wait for an election")
+            # NameServers of RocketMQ 4 would drop the next leader for a farewell under its id.
+            self._need.tables.settings.take_role(BrokerRole.SLAVE, self._own_broker_id)
 
     async def rest(self) -> None:
         """The runner goes on until the answers under way are given."""

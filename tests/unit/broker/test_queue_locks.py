@@ -177,3 +177,11 @@ def test_no_client_gets_a_queue_while_another_may_handle_it(
         else:
             locks.end_of_gone(now_ms)
             locks.expire(now_ms)
+
+
+def test_a_broker_that_leads_no_more_forgets_its_locks_and_their_shares() -> None:
+    locks = QueueLocks(count_max=1)
+    assert locks.lock("g", [Q0], "a", 0) == [Q0]
+    locks.forget_all()
+    assert locks.holder("g", Q0, 0) is None
+    assert locks.lock("h", [Q0], "b", 0) == [Q0]

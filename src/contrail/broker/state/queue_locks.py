@@ -222,6 +222,14 @@ class QueueLocks:
         is_gone = self._members.channel_of(group, lock.client_id) is None
         return lock.expired(now_ms, is_gone=is_gone)
 
+    def forget_all(self) -> None:
+        """The locks are given by another broker from now on, which knows none of these."""
+        for locks in self._groups.values():
+            for queue in list(locks):
+                self._drop(locks, queue)
+        self._groups.clear()
+        self._left.clear()
+
     def _drop(self, locks: dict[MessageQueue, _Lock], queue: MessageQueue) -> None:
         """Forget a lock that may have been forgotten already, when it is asked for twice."""
         lock = locks.pop(queue, None)
