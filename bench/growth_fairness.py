@@ -93,6 +93,13 @@ def fairness_rows(folder: Path, sizes: Fairness, segment_bytes: int) -> list[Row
             Limit("<=", 10, on="figure"),
             alone,
         ),
+        _row(
+            f"a send beside the figures of {sizes.topics:,} topics and {sizes.groups:,} groups",
+            "ms at most",
+            _worst_ms(taken["figures"]),
+            Limit("<=", 20, on="figure"),
+            alone,
+        ),
     ]
 
 
@@ -127,12 +134,17 @@ def _works(home: Home, server: Server, sizes: Fairness) -> dict[str, Callable[[]
         with _asking(server, frames.all_lags()):
             return timed_sends(server, sizes.seconds)
 
+    def figures() -> list[float]:
+        with _asking(server, frames.figures()):
+            return timed_sends(server, sizes.seconds)
+
     return {
         "alone": alone,
         "refused": refused,
         "queries": queries,
         "woken": woken,
         "lags": lags,
+        "figures": figures,
     }
 
 
@@ -192,7 +204,7 @@ def _asking(server: Server, frame: bytes) -> Iterator[None]:
                 connection.sendall(frame)
                 answer = _answer(connection)
                 if b'"code":0,' not in answer[:200]:
-                    failures.append(f"all lags were refused: {answer[4:600]!r}")
+                    failures.append(f"the question was refused: {answer[4:600]!r}")
                     return
 
     asker = threading.Thread(target=ask)

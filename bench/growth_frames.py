@@ -87,6 +87,11 @@ def all_lags() -> bytes:
     return _request(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})
 
 
+def figures() -> bytes:
+    """Asks for the figures of all topics and groups."""
+    return _request(RequestCode.LIST_FIGURES, {})
+
+
 def queue_end(topic: str = TOPIC) -> bytes:
     """Asks where queue 0 ends."""
     return _request(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"})

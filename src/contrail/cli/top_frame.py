@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from contrail.cli.output import text_of, time_text
 from contrail.client.admin_values import GroupLag, TopicStats
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ClientError
+from contrail.insight.lists import topic_ends, topic_rows
+from contrail.insight.looks import look as look_at
 
 _WORKERS = 8
-# The most topics that are asked about in one frame.
+# The most topics that are asked about one by one in a frame.
 _TOPICS_MAX = 200
 
 
@@ -40,26 +42,53 @@ class Frame:
 def look(admin: Admin, now_ms: Callable[[], int], before: Frame | None) -> Frame:
     """Ask for a frame. Rates of topics come from the frame before, if there is one."""
     moment_ms = now_ms()
-    stats = _topic_stats(admin)
-    ends = {one.topic: sum(queue.queue_offset_max for queue in one.queues) for one in stats}
+    reaches = _reaches(admin)
     known = frozenset(admin.groups(allow_partial=True))
     lags = admin.lags(allow_partial=True)
     return Frame(
         moment_ms,
         brokers=_broker_rows(admin),
         topics=sorted(
-            (_topic_row(one, ends[one.topic], moment_ms, before) for one in stats),
+            (_topic_row(one, moment_ms, before) for one in reaches),
             key=lambda row: (-row["in_per_second"], row["topic"]),
         ),
         groups=sorted(
             (_group_row(one) for name, one in lags.items() if name in known),
             key=lambda row: (-row["lag"], row["group"]),
         ),
-        ends=ends,
+        ends={one.topic: one.end for one in reaches},
     )
 
 
-def _topic_stats(admin: Admin) -> list[TopicStats]:
+class _Reach(NamedTuple):
+    """How far a topic reaches, and how many messages a second come in by its brokers' count."""
+
+    topic: str
+    end: int
+    messages: int
+    put_per_second: float
+
+
+def _reaches(admin: Admin) -> list[_Reach]:
+    """Of all topics by one request to each broker, where every broker knows that request."""
+    seen = admin.run(look_at)
+    names = frozenset(admin.topics(internal=False))
+    if seen.tables_only:
+        return [_reach_of(one) for one in _topic_stats(admin, sorted(names))]
+    ends = topic_ends(seen)
+    return [
+        _Reach(row.topic, ends[row.topic] or 0, row.messages or 0, row.put_per_second or 0.0)
+        for row in topic_rows(seen, frozenset())
+        if row.topic in names
+    ]
+
+
+def _reach_of(stats: TopicStats) -> _Reach:
+    end = sum(queue.queue_offset_max for queue in stats.queues)
+    return _Reach(stats.topic, end, stats.count, stats.put_per_second)
+
+
+def _topic_stats(admin: Admin, names: Sequence[str]) -> list[TopicStats]:
     def ask(topic: str) -> TopicStats | None:
         try:
             return admin.topic_stats(topic, allow_partial=True)
@@ -68,16 +97,16 @@ def _topic_stats(admin: Admin) -> list[TopicStats]:
             return None
 
     with ThreadPoolExecutor(_WORKERS) as pool:
-        found = pool.map(ask, admin.topics(internal=False)[:_TOPICS_MAX])
+        found = pool.map(ask, names[:_TOPICS_MAX])
         return [one for one in found if one is not None]
 
 
-def _topic_row(stats: TopicStats, end: int, now_ms: int, before: Frame | None) -> dict[str, Any]:
-    rate = stats.put_per_second
-    if before is not None and stats.topic in before.ends and now_ms > before.now_ms:
-        sent = max(0, end - before.ends[stats.topic])
+def _topic_row(reach: _Reach, now_ms: int, before: Frame | None) -> dict[str, Any]:
+    rate = reach.put_per_second
+    if before is not None and reach.topic in before.ends and now_ms > before.now_ms:
+        sent = max(0, reach.end - before.ends[reach.topic])
         rate = sent * 1000 / (now_ms - before.now_ms)
-    return {"topic": stats.topic, "in_per_second": round(rate, 1), "messages": stats.count}
+    return {"topic": reach.topic, "in_per_second": round(rate, 1), "messages": reach.messages}
 
 
 def _group_row(lag: GroupLag) -> dict[str, Any]:

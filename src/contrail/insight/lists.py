@@ -138,6 +138,17 @@ def topic_rows(look: ClusterLook, clusters: frozenset[str]) -> list[TopicRow]:
     return [rows[name] for name in sorted(rows)]
 
 
+def topic_ends(look: ClusterLook) -> dict[str, int | None]:
+    """How many messages each topic has ever had; None where a broker does not tell."""
+    ends: dict[str, int | None] = {}
+    for figures in look.figures.values():
+        for place, (begin, end) in enumerate(figures.queue_spans()):
+            maxs = figures.queue_maxs[begin:end]
+            name = figures.topics[place]
+            ends[name] = _plus(ends.get(name, 0), None if UNKNOWN in maxs else sum(maxs))
+    return ends
+
+
 def topic_kind(topic: str, own: set[str] | frozenset[str] = frozenset()) -> str:
     """``normal``, ``retry``, ``dlq`` or ``system``; ``own`` are names of clusters and brokers."""
     if topic.startswith(RETRY_PREFIX):

@@ -6,7 +6,7 @@ import pytest
 
 from contrail.client.admin_values import GroupLag, QueueLag
 from contrail.errors import ClientError, SomeFailed
-from contrail.insight.lists import GroupRow, group_rows, topic_kind, topic_rows
+from contrail.insight.lists import GroupRow, group_rows, topic_ends, topic_kind, topic_rows
 from contrail.insight.looks import ClusterLook, figures_of_tables
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.topic import TopicConfig
@@ -75,6 +75,12 @@ def test_a_topic_is_one_row_over_all_brokers() -> None:
     assert (row.topic, row.kind, row.brokers) == ("orders", "normal", ["a", "b"])
     assert (row.queues, row.messages, row.put_per_second) == (4, 16, 3.0)
     assert (row.groups, row.lag) == (1, 10)
+
+
+def test_ends_are_summed_and_unknown_where_one_broker_does_not_tell() -> None:
+    assert topic_ends(ClusterLook({"a": figures("a"), "b": figures("b")})) == {"orders": 18}
+    tables = figures_of_tables("b", {"orders": TopicConfig("orders", 2, 2)}, {}, {})
+    assert topic_ends(ClusterLook({"a": figures("a"), "b": tables})) == {"orders": None}
 
 
 @pytest.mark.parametrize(
