@@ -15,7 +15,6 @@ from contrail.insight.lists import TopicRow
 from contrail.insight.topics import described
 
 _FIELDS = ("topic", "kind", "queues", "messages", "put_per_second", "groups", "lag")
-_KINDS = ("normal", "retry", "dlq", "system")
 
 
 class TopicQuery(ListQuery, forbid_unknown_fields=True):
