@@ -230,3 +230,18 @@ def test_an_interrupted_segment_creation_is_tidied_up(tmp_path: Path) -> None:
     with MessageStore.open(config) as store:
         assert any("interrupted" in problem for problem in store.recovery.problems)
         assert numbers_of(store) == list(range(100))
+
+
+def test_a_new_queue_whose_first_file_a_power_cut_took_is_derived_from_its_first_message(
+    tmp_path: Path,
+) -> None:
+    """The name of a file made since the last checkpoint may be lost, and that of the next stay."""
+    store = MessageStore.open(small_config(tmp_path))
+    store.checkpoint()
+    append_numbers(store, 0, 120)
+    store._queues.write_pending()
+    store._release()
+    (tmp_path / "consumequeue" / "orders" / "0" / f"{0:020d}").unlink()
+    with MessageStore.open(small_config(tmp_path)) as again:
+        assert again.queue_offset_min(b"orders", 0) == 0
+        assert numbers_of(again) == [*range(120)]

@@ -118,6 +118,10 @@ class QueueTable:
             if problem is not None:
                 queue.reset()
                 problems.append(QueueProblem(topic, queue_id, problem))
+            elif marks is not None and (mark is None or not mark.queue_offset_max):
+                # All its rows come from records behind the marks, and are derived again. A power
+                # cut may have taken the first of its files and left the second.
+                queue.reset()
             elif 0 < queue.physical_end <= self.tombstones.get(topic, 0):
                 # The queue's removal was not durable; the topic may have been made again since.
                 queue.reset()
