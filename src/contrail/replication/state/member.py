@@ -535,6 +535,9 @@ class Member:
             return
         progress = self.progress[peer]
         progress.answered(refusal.sent_ms)
+        if refusal.previous_end > progress.next_end:
+            # Of a batch that was on its way when the leader went back for an earlier one.
+            return
         epoch, own_end = self.log.epochs.end_at_most(refusal.epoch, self.log.end)
         common_end = min(own_end, refusal.epoch_end) if epoch == refusal.epoch else own_end
         progress.disagreed(min(common_end, refusal.previous_end))
