@@ -66,6 +66,10 @@ class LogCut(StoreError):
     """Bytes of a group member's log were cut off: the group's leader has others there."""
 
 
+class FeatureRefused(StoreError):
+    """A store folder asks for what this release, or a single broker, would not do rightly."""
+
+
 class DeliveryUnderWay(StoreError):
     """A slave that acts as master is sending the messages to another broker; ask again later."""
 

@@ -12,6 +12,7 @@ from contrail.testing import LocalBroker, LocalCluster, eventually
 from tests.cli.diagnosed import diagnosed, until_diagnosed
 from tests.cli.running import contrail, done, one_line, valid_json
 from tests.e2e.metrics_scene import samples, scrape
+from tests.fault.group_log import append_some, begin_epoch, open_member
 
 SHOWN = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
 
@@ -34,6 +35,18 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path) -> None:
     done("replication", "secret", str(path))
     path.chmod(0o644)
     one_line(contrail("replication", "secret", "--show", str(path)), 2, "chmod 600")
+
+
+@pytest.mark.proves("replication.failover.detach")
+def test_a_members_folder_is_detached_once(tmp_path: Path) -> None:
+    with open_member(tmp_path / "store") as member:
+        begin_epoch(member, 0)
+        append_some(member, 0, 9)
+        end = member.physical_end
+    told = valid_json("replication-detach", "replication", "detach", str(tmp_path))
+    assert told["physical_end"] == end and told["folder"] == str(tmp_path / "store")
+    assert 0 < told["in_doubt_bytes"] < end
+    one_line(contrail("replication", "detach", str(tmp_path)), 2, "no failover group's member")
 
 
 @pytest.mark.proves("replication.pair.people")

@@ -15,6 +15,7 @@ from contrail.store.config import FlushDiskType
 from contrail.store.log import MessageStore
 from contrail.store.state.positions import NO_LIMIT
 from tests.fakes.failing_files import FailingFileSystem
+from tests.fault.group_log import append_some, begin_epoch, commit_all, open_member
 from tests.fault.raw_log import SEGMENT, cut, feed, master_log, open_slave
 from tests.fault.store_setup import append_numbers, numbers_of, small_config
 
@@ -177,3 +178,34 @@ def test_under_sync_flush_a_record_is_read_and_acknowledged_once_it_is_flushed(
         store.dispatch()
         assert numbers_of(store) == [0, 1, 2]
         assert store.acknowledged_end == store.settled_end == store.physical_end
+
+
+@pytest.mark.proves("replication.failover.retention")
+def test_a_member_keeps_what_no_snapshot_stands_for_and_its_last_two_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = time.struct_time((2026, 1, 1, 4, 0, 0, 3, 1, 0))
+    monkeypatch.setattr("contrail.store.services.retention.time.localtime", lambda _: moment)
+    files = FailingFileSystem()
+    files.usage = 0.10
+    with open_member(tmp_path, files=files, delete_interval_ms=0) as store:
+        begin_epoch(store, 0)
+        append_some(store, 0, 60)
+        commit_all(store)
+        newest = max(path.stat().st_mtime_ns for path in (tmp_path / "commitlog").iterdir())
+        rounds = iter(range(newest // 1_000_000 + 73 * 3_600_000, 1 << 60, 10_000))
+
+        def kept_after_rounds() -> int:
+            for _ in range(4):
+                store.retention.run_once(next(rounds))
+            return store.physical_min
+
+        assert kept_after_rounds() == 0
+        store.retention_limits["snapshot"] = lambda: 2 * SEGMENT + 100
+        assert kept_after_rounds() == 2 * SEGMENT
+        store.retention_limits["snapshot"] = lambda: store.physical_end
+        store.retention_limits["learners"] = lambda: 3 * SEGMENT
+        assert kept_after_rounds() == 3 * SEGMENT
+        del store.retention_limits["learners"]
+        last = store.physical_end // SEGMENT * SEGMENT
+        assert kept_after_rounds() == last - SEGMENT

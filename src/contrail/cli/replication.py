@@ -14,6 +14,7 @@ from contrail.broker.services.cluster_secret import (
     write_cluster_secret,
 )
 from contrail.cli.output import AsJson, print_facts, print_json
+from contrail.cli.replication_detach import detach
 from contrail.cli.replication_status import status
 from contrail.cli.replication_transfer import transfer
 from contrail.protocol.handshake import fingerprint_of
@@ -33,6 +34,7 @@ def replication() -> None:
 
 app.command()(status)
 app.command()(transfer)
+app.command()(detach)
 
 
 @app.command()

@@ -35,6 +35,7 @@ from contrail.store.disk.queue_table import Arrival as Arrival
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
 from contrail.store.disk.sent_file import FilePlace, SentFile
+from contrail.store.features import require_group, require_single
 from contrail.store.services.append import (
     AppendedChunks,
     AppendedRaw,
@@ -61,7 +62,7 @@ from contrail.store.services.truncation import Truncation
 from contrail.store.services.unit_walk import UnitWalk
 from contrail.store.services.upkeep import Upkeep
 from contrail.store.state.append import AppendState
-from contrail.store.state.positions import NO_LIMIT, Positions
+from contrail.store.state.positions import Positions
 from contrail.store.state.raw_append import plan_raw
 from contrail.store.state.reading import GetStatus
 from contrail.store.state.record_crc import RecordCrcRule
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
     from contrail.kernels.send_records import Chunk
 
 _FOREVER_MS = (1 << 63) - 1
+# Others of the group that were away for a moment find their log's end here.
+_KEPT_IN_GROUP = 2
 # The most bytes of a record beside its body: fields, topic, properties.
 _BESIDE_BODY_BYTES_MAX = 64 << 10
 # A master may allow larger messages than this broker does.
@@ -95,7 +98,9 @@ class MessageStore:
         is_abandoned: Callable[[], bool],
         follows: bool,
         in_group: bool,
+        is_stepped: bool,
     ) -> None:
+        self._is_stepped = is_stepped
         self._is_abandoned = is_abandoned
         self.follows = follows
         self.in_group = in_group
@@ -152,18 +157,21 @@ class MessageStore:
         is_abandoned: Callable[[], bool] = lambda: False,
         follows: bool = False,
         in_group: bool = False,
+        is_stepped: bool = False,
     ) -> Self:
         """Lock the folder, recover it and make it ready.
 
         With ``follows`` the log takes a master's bytes by ``append_raw`` and no other append. The
         log of a member ``in_group`` does so until ``lead``; it is derived, read and acknowledged
-        up to ``commit_to``, and ``truncate`` cuts it.
+        up to ``commit_to``, and ``truncate`` cuts it. A store that ``is_stepped`` has no thread:
+        it syncs in ``flush_now`` and writes checkpoints in ``tick``, for simulations.
 
         ``on_arrival`` is called on the owner's thread from ``dispatch``; ``on_flushed`` and
         ``on_poisoned`` may be called on the flusher's. ``is_abandoned`` is asked between steps.
 
         Raises:
             OpeningAbandoned: ``is_abandoned`` returned True; the next opening begins anew.
+            FeatureRefused: the folder asks for what this release does not know, or is a member's.
             StoreLocked: another process has the folder open.
             StoreCorrupt: durable messages are damaged or missing, and loss was not accepted.
             StoreLayoutError: a file has a name or length that does not belong there.
@@ -192,6 +200,7 @@ class MessageStore:
                 is_abandoned=is_abandoned,
                 follows=follows,
                 in_group=in_group,
+                is_stepped=is_stepped,
             )
         except OSError as error:
             lock.release()
@@ -203,9 +212,12 @@ class MessageStore:
         return store
 
     _lock: StoreLock
-    retention_limit: Callable[[], int]
 
     def _recover(self, accept_loss: bool) -> tuple[RecoveredLog, ApacheCheckpoint]:
+        if self.in_group:
+            require_group(self._files, self._config.root)
+        else:
+            require_single(self._files, self._config.root)
         tidied = self._segments.load()
         known = self._checkpoints.read()
         recovery = Recovery(
@@ -279,6 +291,7 @@ class MessageStore:
             pooled=pooled,
             on_flushed=on_flushed,
             on_failed=self._poison,
+            is_stepped=self._is_stepped,
         )
         self._appender = Appender(
             self._config,
@@ -322,6 +335,11 @@ class MessageStore:
         self._lookup = Lookup(self._segments, self._queues, self._index, self._reading, self.damage)
 
     def _wire_upkeep(self, recovered: RecoveredLog, apache: ApacheCheckpoint) -> None:
+        # By name, how far each part of replication lets retention go. In a group nothing goes
+        # before a snapshot of the tables is known that stands for what the segment says.
+        self.retention_limits: dict[str, Callable[[], int]] = {}
+        if self.in_group:
+            self.retention_limits["snapshot"] = lambda: 0
         self._disk_full: str | None = None
         self._rows_refused: StoreReadOnly | None = None
         self._follows_refusal: StoreReadOnly | None = None
@@ -337,9 +355,8 @@ class MessageStore:
             self._queues,
             self._index,
             on_disk_full=self._set_disk_full,
-            before_removal=lambda end: (
-                end <= min(self.settled_end, self.dispatched_end, self.retention_limit())
-            ),
+            before_removal=self._may_remove,
+            kept_count=_KEPT_IN_GROUP if self.in_group else 1,
         )
         self.scrubber = Scrubber(
             self._config,
@@ -378,9 +395,8 @@ class MessageStore:
             commit_hint=lambda: self.settled_end if self.in_group else None,
             on_failed=self._poison,
             on_refused=self._set_rows_refused,
+            is_stepped=self._is_stepped,
         )
-        # How far replication lets retention go: in a group nothing goes before it says so.
-        self.retention_limit = lambda: 0 if self.in_group else NO_LIMIT
         self._truncation = Truncation(
             self._files,
             self._segments,
@@ -392,6 +408,11 @@ class MessageStore:
             self._upkeep,
             self._sent_file,
         )
+
+    def _may_remove(self, physical_end: int) -> bool:
+        """Whether retention may remove the segment that ends there."""
+        limits = [limit() for limit in self.retention_limits.values()]
+        return physical_end <= min(self.settled_end, self.dispatched_end, *limits)
 
     def _restore_next_offsets(self, recovered: RecoveredLog) -> None:
         """A queue keeps its next offset, even when retention removed all its messages."""
@@ -508,6 +529,11 @@ class MessageStore:
 
     # The log of a group's member.
 
+    @property
+    def leads(self) -> bool:
+        """Whether a member takes own appends."""
+        return self._leads
+
     def append_marker(self, draft: MessageDraft, queue_offset: int) -> AppendedRun:
         """Append the first record of a new leader's epoch, the only one before ``lead``."""
         assert self.in_group and not self._leads, "a marker begins an epoch"
@@ -588,6 +614,11 @@ class MessageStore:
         """Append a batch that stays whole in one record (topics of type BatchCQ)."""
         self._queues.add_batch_topic(draft.topic)
         return self._appender.append_inner_batch(draft)
+
+    def flush_now(self) -> None:
+        """Make durable what is written, on this thread; for a store that is stepped."""
+        assert self._is_stepped, "the flusher's thread syncs"
+        self._flusher.flush_now()
 
     def wait_flushed(self, physical_end: int, timeout_ms: int | None = None) -> bool:
         """Block until the log is durable up to ``physical_end``; False if the timeout passes first.

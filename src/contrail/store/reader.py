@@ -39,6 +39,7 @@ from contrail.model.topic import QUEUE_TYPE_ATTRIBUTE, QueueType, is_system_topi
 from contrail.runtime.files import FileSystem, opened
 from contrail.store.config_files import load_topics
 from contrail.store.disk.marker_files import ApacheCheckpoint
+from contrail.store.features import GROUP, require_known
 from contrail.store.services.checkpoint import CheckpointFiles, Known
 from contrail.store.services.folder_files import (
     INDEX_HEADER_BYTES,
@@ -100,7 +101,7 @@ class StoreReader:
         self.queues = self._fitting(found_queues)
         self.physical_min = self.segments[0].start if self.segments else 0
         self.durable_end = self._durable_end()
-        self.physical_end = self._find_end()
+        self.physical_end = self._committed(self._find_end())
         self.derived_end = self._derived_end()
         self._tail: LogTail | None = None
         self._batch_topics = self.known_batch_topics
@@ -123,6 +124,7 @@ class StoreReader:
         Raises:
             StoreLayoutError: ``root`` holds no store, its segments have another length, or its
                 index files have no room for that many slots.
+            FeatureRefused: the folder asks for what this release does not know.
         """
         files = files or UntouchedFiles()
         folders = log_folders or (root / "commitlog",)
@@ -403,6 +405,12 @@ class StoreReader:
         for _ in walk:
             pass
         return max(walk.position, self.durable_end)
+
+    def _committed(self, physical_end: int) -> int:
+        """Of a failover group's member only what it knew to be committed: the rest may be cut."""
+        if GROUP not in require_known(self.files, self.root):
+            return physical_end
+        return min(physical_end, max(self.known.commit_hint, self.physical_min))
 
     def _file_end(self) -> int:
         return self.segments[-1].end if self.segments else 0

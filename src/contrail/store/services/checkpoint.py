@@ -74,6 +74,12 @@ class Known(NamedTuple):
     apache: ApacheCheckpoint | None
     notes: list[str]
 
+    @property
+    def commit_hint(self) -> int:
+        """Up to where a member's log was surely committed: nothing above commit is derived."""
+        hint = self.log.commit_hint if self.log is not None else None
+        return max(hint or 0, self.derived.dispatched_end if self.derived is not None else 0)
+
 
 class CheckpointFiles:
     """Reads and writes the three files of one folder."""

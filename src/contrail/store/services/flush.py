@@ -44,7 +44,10 @@ class Flusher:
         pooled: PooledWrites | None = None,
         on_flushed: Callable[[int], None] | None = None,
         on_failed: Callable[[StorePoisoned], None],
+        is_stepped: bool = False,
     ) -> None:
+        """If it ``is_stepped`` there is no thread: ``flush_now`` and ``wait`` sync at once."""
+        self._is_stepped = is_stepped
         self._files = files
         self._segments = segments
         self._config = config
@@ -68,7 +71,13 @@ class Flusher:
         self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        if not self._is_stepped:
+            self._thread.start()
+
+    def flush_now(self) -> None:
+        """Make durable what is written, on this thread."""
+        with self._syncing:
+            self._flush()
 
     def written(self, physical_end: int) -> None:
         """The log now reaches ``physical_end``; under SYNC_FLUSH this starts a sync."""
@@ -119,6 +128,8 @@ class Flusher:
             StorePoisoned: a write or sync failed before that position became durable.
         """
         timeout = None if timeout_ms is None else timeout_ms / 1000
+        if self._is_stepped:
+            self.flush_now()
         waiter = _Waiter(physical_end)
         with self._done:
             if self._wanted < physical_end:

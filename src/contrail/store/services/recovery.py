@@ -157,7 +157,7 @@ class Recovery:
 
     def _plan(self, known: Known, report: RecoveryReport) -> _Plan:
         if self._in_group:
-            self._derive_to = max(_commit_hint(known), self._segments.physical_min)
+            self._derive_to = max(known.commit_hint, self._segments.physical_min)
             if known.log is None and known.apache is not None:
                 raise StoreLayoutError(
                     f"another broker has written to {self._config.root} since it was a group "
@@ -502,12 +502,6 @@ class Recovery:
         finally:
             self._files.close(fd)
         report.problems.append(f"{len(data)} bytes were set aside in {path}")
-
-
-def _commit_hint(known: Known) -> int:
-    """Up to where the log was surely committed: nothing above commit is ever derived."""
-    hint = known.log.commit_hint if known.log is not None else None
-    return max(hint or 0, known.derived.dispatched_end if known.derived is not None else 0)
 
 
 def _missing_segments(physical_start: int, physical_end: int) -> StoreCorrupt:

@@ -36,7 +36,10 @@ class Retention:
         *,
         on_disk_full: Callable[[str | None], None],
         before_removal: Callable[[int], bool],
+        kept_count: int = 1,
     ) -> None:
+        """The newest ``kept_count`` segments are never removed."""
+        self._kept_count = kept_count
         self._config = config
         self._files = files
         self._segments = segments
@@ -101,8 +104,8 @@ class Retention:
             self.judge_disk()
 
     def _candidate(self, now_ms: int) -> Segment | None:
-        """The oldest segment, if it may be removed now; never the last segment."""
-        if len(self._segments) < 2:
+        """The oldest segment, if it may be removed now; never the newest segments."""
+        if len(self._segments) <= self._kept_count:
             return None
         segment = self._segments.snapshot()[0]
         if not self._state.may_remove(self._files.modified_ms(segment.path), now_ms):

@@ -7,8 +7,8 @@ thread syncs and writes the checkpoint files; the owner captures their content f
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from contrail.errors import DiskFull, StorePoisoned, StoreReadOnly
 from contrail.runtime.crashpoints import crashpoint
@@ -51,6 +51,19 @@ class _LogSnapshot(NamedTuple):
     commit_hint: int | None
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class _AtOnce(Executor):
+    """Does its work on the thread that asks for it."""
+
+    def submit(self, work: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        done: Future[_T] = Future()
+        done.set_result(work(*args, **kwargs))
+        return done
+
+
 class Upkeep:
     """Knows which duties are due and the content of the last checkpoint."""
 
@@ -73,7 +86,9 @@ class Upkeep:
         commit_hint: Callable[[], int | None],
         on_failed: Callable[[StorePoisoned], None],
         on_refused: Callable[[StoreReadOnly | None], None],
+        is_stepped: bool = False,
     ) -> None:
+        """If it ``is_stepped`` there is no thread: ``tick`` writes checkpoints by itself."""
         self._config = config
         self._state = state
         self._appender = appender
@@ -90,7 +105,11 @@ class Upkeep:
         self._commit_hint = commit_hint
         self._on_failed = on_failed
         self._on_refused = on_refused
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="store-checkpoint")
+        self._worker: Executor = (
+            _AtOnce()
+            if is_stepped
+            else ThreadPoolExecutor(1, thread_name_prefix="store-checkpoint")
+        )
         self._running: Future[None] | None = None
         # The end and the commit hint that the last mark names.
         self._marked: tuple[int, int | None] = (-1, None)
