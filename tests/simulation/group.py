@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from contrail.protocol.group_messages import Append, Message
 from contrail.replication.state.epochs import EpochTable
@@ -27,7 +28,6 @@ from tests.simulation.disk import SimulatedDisk, Unit
 from tests.simulation.invariants import Judge
 
 SEGMENT_BYTES = 1_000
-BATCH_BYTES_MAX = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,10 @@ class Swarm:
 class Node:
     """One member with its disk; the disk outlives the member."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, disk: Any) -> None:
         self.name = name
-        self.disk = SimulatedDisk()
+        # A ``SimulatedDisk``, or a store with its interface.
+        self.disk = disk
         self.member: Member | None = None
         self.life = 0
         self.paused_until_ms = 0
@@ -88,6 +89,8 @@ class Group:
     """Nodes, what is on its way between them, and the judge of what they do."""
 
     node_count = 3
+    voter_count = 3
+    batch_bytes_max = 400
 
     def __init__(self, seed: int, *, member_type: type[Member] = Member) -> None:
         self.random = Random(seed)
@@ -95,8 +98,8 @@ class Group:
         self.member_type = member_type
         self.now_ms = 0
         self.names = [chr(ord("a") + i) for i in range(self.node_count)]
-        self.nodes = {name: Node(name) for name in self.names}
-        self.first_voters = frozenset(self.names[:3])
+        self.nodes = {name: Node(name, self.make_disk(name)) for name in self.names}
+        self.first_voters = frozenset(self.names[: self.voter_count])
         self.judge = Judge(self.nodes)
         self.cut_links: set[tuple[str, str]] = set()
         self.is_healed = False
@@ -107,6 +110,9 @@ class Group:
             node.clock_rate = self.random.choice([0.97, 1.0, 1.0, 1.03])
             node.clock_shift_ms = self.random.randrange(10_000)
             self.start(node)
+
+    def make_disk(self, name: str) -> Any:
+        return SimulatedDisk()
 
     # Time.
 
@@ -145,7 +151,7 @@ class Group:
             term=disk.term,
             voted_for=disk.voted_for,
             log=log,
-            batch_end=lambda start, limit: node.disk.batch_end(start, limit, BATCH_BYTES_MAX),
+            batch_end=lambda start, limit: node.disk.batch_end(start, limit, self.batch_bytes_max),
             between=self.random.randint,
             now_ms=node.now_ms(self.now_ms),
         )
@@ -227,10 +233,16 @@ class Group:
                     self.cut(node, effect.physical_end)
                 case CommitMoved():
                     self.judge.committed(node, effect.commit)
-                    node.disk.commit_hint = min(effect.commit, node.disk.durable_end)
+                    self.committed(node, effect.commit)
                 case RoleChanged():
-                    self.judge.role_changed(node, effect)
+                    self.role_changed(node, effect)
         self._sync_soon(node)
+
+    def committed(self, node: Node, commit: int) -> None:
+        node.disk.commit_hint = min(commit, node.disk.durable_end)
+
+    def role_changed(self, node: Node, change: RoleChanged) -> None:
+        self.judge.role_changed(node, change)
 
     def cut(self, node: Node, physical_end: int) -> None:
         node.disk.cut(physical_end)
@@ -306,11 +318,14 @@ class Group:
             if node.life != life:
                 return
             node.is_syncing = False
-            node.disk.sync_ends()
+            self.sync_ends(node)
             self.act(node, lambda member, ms: member.synced(end, cut_count, ms))
 
         slowest_ms = 5 if self.is_healed else self.swarm.sync_ms_max
         self.after(self.random.randint(0, slowest_ms), synced)
+
+    def sync_ends(self, node: Node) -> None:
+        node.disk.sync_ends()
 
     # Network.
 
@@ -348,9 +363,13 @@ class Group:
             member = node.member
             if member is None or not member.is_serving or self.now_ms < node.paused_until_ms:
                 continue
-            unit = self._written(node, member.term)
-            self.judge.appended(node, unit)
-            self.act(node, lambda member, ms, u=unit: member.appended(u.physical_end))
+            self._produce_at(node)
+
+    def _produce_at(self, node: Node) -> None:
+        assert node.member is not None
+        unit = self._written(node, node.member.term)
+        self.judge.appended(node, unit)
+        self.act(node, lambda member, ms: member.appended(unit.physical_end))
 
     def leader(self) -> Node | None:
         leading = [

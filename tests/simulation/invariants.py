@@ -38,6 +38,10 @@ class Judge:
     def committed_count(self) -> int:
         return len(self._committed)
 
+    @property
+    def committed_end(self) -> int:
+        return self._committed[-1].physical_end if self._committed else 0
+
     def started(self, node: Node) -> None:
         self._commits[node.name] = 0
         self._waiting[node.name] = []
@@ -53,20 +57,20 @@ class Judge:
             self._waiting[node.name] = []
             return
         leader = self._leaders.setdefault(change.term, node.name)
-        _hold(leader == node.name, f"I1: {leader} and {node.name} lead term {change.term}")
+        hold(leader == node.name, f"I1: {leader} and {node.name} lead term {change.term}")
         count = len(self._committed)
-        _hold(
+        hold(
             node.disk.units[:count] == self._committed,
             f"I3: leader {node.name} of term {change.term} lacks committed records",
         )
 
     def committed(self, node: Node, commit: int) -> None:
-        _hold(commit >= self._commits[node.name], f"I4: commit of {node.name} goes back")
+        hold(commit >= self._commits[node.name], f"I4: commit of {node.name} goes back")
         units, known = node.disk.units, self._committed
         first, count = node.disk.index_of(self._commits[node.name]), node.disk.index_of(commit)
-        _hold(count > 0 and units[count - 1].physical_end == commit, "I4: commit inside a record")
+        hold(count > 0 and units[count - 1].physical_end == commit, "I4: commit inside a record")
         self._commits[node.name] = commit
-        _hold(
+        hold(
             units[first : min(count, len(known))] == known[first:count],
             f"I2, I6: {node.name} commits other records than were committed before",
         )
@@ -82,7 +86,7 @@ class Judge:
         holders = [
             name for name in voters if self._nodes[name].disk.durable[index : index + 1] == [unit]
         ]
-        _hold(2 * len(holders) > len(voters), f"I4: {unit} is committed, on disk at {holders}")
+        hold(2 * len(holders) > len(voters), f"I4: {unit} is committed, on disk at {holders}")
 
     def _acknowledge(self, node: Node, commit: int) -> None:
         waiting = self._waiting[node.name]
@@ -90,16 +94,16 @@ class Judge:
         self._waiting[node.name] = [unit for unit in waiting if unit.physical_end > commit]
 
     def cut(self, node: Node, physical_end: int) -> None:
-        _hold(physical_end >= self._commits[node.name], f"I5: {node.name} cuts below its commit")
+        hold(physical_end >= self._commits[node.name], f"I5: {node.name} cuts below its commit")
 
     def sent(self, node: Node, message: Message) -> None:
         disk = node.disk
         if not isinstance(message, PreVote | PreVoteAnswer):
-            _hold(disk.term >= message.term, f"I10: {node.name} sent {message} of an unsaved term")
+            hold(disk.term >= message.term, f"I10: {node.name} sent {message} of an unsaved term")
         if isinstance(message, VoteAnswer) and message.is_granted and message.term == disk.term:
-            _hold(disk.voted_for is not None, f"I10: {node.name} sent an unsaved vote")
+            hold(disk.voted_for is not None, f"I10: {node.name} sent an unsaved vote")
         if isinstance(message, AppendAnswer) and message.term == disk.term:
-            _hold(
+            hold(
                 message.matched_end <= disk.durable_end,
                 f"I11: {node.name} acknowledged bytes that are not synced",
             )
@@ -108,8 +112,8 @@ class Judge:
         member = node.member
         if member is None:
             return
-        _hold(member.log.end == node.disk.end, f"the log of {node.name} ends elsewhere")
-        _hold(
+        hold(member.log.end == node.disk.end, f"the log of {node.name} ends elsewhere")
+        hold(
             member.log.synced_end <= node.disk.durable_end,
             f"I19: {node.name} takes bytes for synced that are not",
         )
@@ -120,17 +124,17 @@ class Judge:
             for one in self._nodes.values()
             if one.member is not None and one.member.has_lease(one.now_ms(now_ms))
         ]
-        _hold(len(holders) <= 1, f"I20: {holders} hold a lease at once")
+        hold(len(holders) <= 1, f"I20: {holders} hold a lease at once")
 
     def all_is_well(self, voters: frozenset[str]) -> None:
         """After healing: logs of the voters are equal and hold all that was acknowledged."""
         logs = [self._nodes[name].disk.units for name in sorted(voters)]
-        _hold(all(log == logs[0] for log in logs), "I12: logs differ after healing")
+        hold(all(log == logs[0] for log in logs), "I12: logs differ after healing")
         kept = set(logs[0])
         lost = [unit for unit in self.acknowledged if unit not in kept]
-        _hold(not lost, f"I7: {len(lost)} acknowledged records are lost, first {lost[:1]}")
+        hold(not lost, f"I7: {len(lost)} acknowledged records are lost, first {lost[:1]}")
 
 
-def _hold(is_kept: bool, text: str) -> None:
+def hold(is_kept: bool, text: str) -> None:
     if not is_kept:
         raise Violation(text)

@@ -17,7 +17,11 @@ class Story:
     """Drives one group through the faults that its seed draws."""
 
     def __init__(
-        self, seed: int, *, member_type: type[Member] = Member, group_type: type[Group] = Group
+        self,
+        seed: int,
+        *,
+        member_type: type[Member] = Member,
+        group_type: Callable[..., Group] = Group,
     ) -> None:
         self.group = group_type(seed, member_type=member_type)
         self._random = self.group.random
@@ -25,19 +29,24 @@ class Story:
     def run(self, rough_ms: int = ROUGH_MS) -> Group:
         """Returns the group after a healed end; raises ``Violation``."""
         group, swarm = self.group, self.group.swarm
-        for rate, fault in (
-            (swarm.crash_per_s, self._crash),
-            (swarm.cut_off_per_s, self._cut_links),
-            (swarm.pause_per_s, self._pause),
-            (swarm.transfer_per_s, self._transfer),
-            (swarm.change_per_s, self._change_voters),
-        ):
+        for rate, fault in self._faults():
             if rate:
                 self._repeat(rate, fault, rough_ms)
         self._repeat(swarm.send_per_s, group.produce, rough_ms)
         group.run_until(rough_ms)
         self._heal()
         return group
+
+    def _faults(self) -> list[tuple[float, Callable[[], None]]]:
+        """What goes wrong, and how often in a second."""
+        swarm = self.group.swarm
+        return [
+            (swarm.crash_per_s, self._crash),
+            (swarm.cut_off_per_s, self._cut_links),
+            (swarm.pause_per_s, self._pause),
+            (swarm.transfer_per_s, self._transfer),
+            (swarm.change_per_s, self._change_voters),
+        ]
 
     def _repeat(self, per_second: float, action: Callable[[], None], until_ms: int) -> None:
         def again() -> None:
