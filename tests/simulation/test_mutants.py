@@ -7,11 +7,15 @@ import pytest
 from contrail.replication.state.member import Member
 from tests.simulation.group import Group
 from tests.simulation.mutants import GROUPS, MEMBERS
+from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.story import Story
 
-# These die within the first seeds; the others need more of them, or a directed scenario.
+# These die within the first seeds; each other one has a scenario of its own.
 _SOON = (
+    "ack_at_append",
     "ack_before_sync",
+    "always_cut",
+    "cut_not_durable",
     "double_vote",
     "majority_less_one",
     "no_marker",
@@ -28,6 +32,18 @@ _TORTURE_SEEDS = 4_000
 @pytest.mark.parametrize("name", _SOON)
 def test_a_member_with_a_rule_left_out_is_found_soon(name: str) -> None:
     assert _killing_seed(name, _SOON_SEEDS) is not None
+
+
+@pytest.mark.proves("replication.groups.mutants")
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_a_member_with_a_rule_left_out_fails_where_the_rule_counts(name: str) -> None:
+    SCENARIOS[name](Member)
+    with pytest.raises(AssertionError):
+        SCENARIOS[name](MEMBERS[name])
+
+
+def test_every_rule_left_out_is_looked_for() -> None:
+    assert {*_SOON, *SCENARIOS} == MEMBERS.keys() | GROUPS.keys()
 
 
 @pytest.mark.torture
