@@ -15,7 +15,8 @@ MARKER_TOPIC = "rmq_sys_contrail_epoch"
 
 def open_member(folder: Path, **options: Any) -> MessageStore:
     """An open member's store; options that the door does not know are settings."""
-    known = {name: options.pop(name) for name in ("files", "on_flushed") if name in options}
+    doors = ("files", "on_flushed", "is_stepped")
+    known = {name: options.pop(name) for name in doors if name in options}
     config = small_config(folder, flush_disk_type=FlushDiskType.SYNC_FLUSH, **options)
     return MessageStore.open(config, clock=ManualClock(), in_group=True, **known)
 

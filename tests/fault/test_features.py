@@ -11,6 +11,8 @@ from contrail.runtime.files import FileSystem
 from contrail.store.features import FEATURES_FILE, GROUP, read_features, write_features
 from contrail.store.log import MessageStore
 from contrail.store.reader import StoreReader
+from contrail.store.replace import replace_damaged
+from contrail.store.verify import verify_store
 from tests.fault.group_log import append_some, begin_epoch, commit_all, open_member
 from tests.fault.store_setup import append_numbers, numbers_of, small_config
 
@@ -76,3 +78,21 @@ def test_a_reader_of_a_members_folder_stops_at_the_commit(tmp_path: Path) -> Non
         assert reader.physical_end == limit
         bodies = [int(message.body[:8]) for message in reader.messages(topic="orders")]
         assert sorted(bodies) == [*range(12)]
+
+
+def test_a_members_log_is_verified_and_never_changed_by_hand(tmp_path: Path) -> None:
+    """A replaced record would be another one than the others of the group have."""
+    with open_member(tmp_path) as member:
+        begin_epoch(member, 0)
+        append_some(member, 0, 24)
+        commit_all(member)
+        append_some(member, 24, 36)
+    assert verify_store(tmp_path, index_slot_count=40).is_sound
+    segment = tmp_path / "commitlog" / f"{0:020d}"
+    content = bytearray(segment.read_bytes())
+    content[400] ^= 1
+    segment.write_bytes(content)
+    assert not verify_store(tmp_path, index_slot_count=40).is_sound
+    with pytest.raises(FeatureRefused):
+        replace_damaged(tmp_path, index_slot_count=40)
+    assert segment.read_bytes() == content

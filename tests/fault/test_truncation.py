@@ -11,6 +11,7 @@ import pytest
 from contrail.errors import LogCut, StoreFollows, StorePoisoned
 from contrail.runtime.files import FileSystem
 from contrail.store.log import MessageStore
+from contrail.store.services.checkpoint import CheckpointFiles
 from tests.fakes.failing_files import FailingFileSystem, Fault
 from tests.fakes.recording_files import Marked, RecordingFileSystem
 from tests.fault.campaigns.crash_states import Disk, materialise, some_survive
@@ -353,3 +354,39 @@ def test_a_cut_ends_the_zeros_and_the_segment_that_was_prepared(tmp_path: Path) 
         assert last.read_bytes()[cut % SEGMENT :] == bytes(SEGMENT - cut % SEGMENT)
         member.append_raw(cut, two[cut:])
         assert log_of(member) == two
+
+
+def test_a_log_that_begins_later_is_cut_down_to_its_beginning(tmp_path: Path) -> None:
+    """A learner begins where its leader's log does, and nothing of it need be committed yet."""
+    one, two, _ = two_logs(tmp_path, COMMON, 60)
+    begin = 2 * SEGMENT
+    with open_member(tmp_path / "member") as member:
+        member.append_raw(begin, one[begin:])
+        member.wait_flushed(len(one))
+        member.truncate(begin)
+        assert member.physical_min == member.physical_end == begin and member.is_empty
+        member.append_raw(begin, two[begin:])
+        commit_all(member)
+        before = numbers_of(member)
+        assert before == sorted(before) and len(before) > 5
+    with open_member(tmp_path / "member") as again:
+        assert (again.physical_min, again.physical_end) == (begin, len(two))
+        assert again.dispatched_end == len(two) and numbers_of(again) == before
+
+
+def test_the_commit_hint_never_passes_what_this_disk_has(tmp_path: Path) -> None:
+    """The others of the group may have committed what this member has not synced."""
+    one, two, ends = two_logs(tmp_path, COMMON, 20)
+    cut = common_end(one, two, ends)
+    with open_member(tmp_path / "member", is_stepped=True) as member:
+        member.append_raw(0, one[: ends[3]])
+        member.flush_now()
+        member.append_raw(ends[3], one[ends[3] :])
+        member.commit_to(cut)
+        member.truncate(cut)
+        mark = CheckpointFiles(FileSystem(), tmp_path / "member").read().log
+        assert mark is not None
+        assert mark.physical_end == mark.commit_hint == ends[3]
+        assert member.flushed_end == ends[3] and member.physical_end == cut
+        member.flush_now()
+        assert member.flushed_end == cut

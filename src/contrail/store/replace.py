@@ -24,6 +24,7 @@ from contrail.model.replaced_record import NOBODY, LostPlace, encode_replacement
 from contrail.model.topic import LMQ_PREFIX
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem, opened, write_fully
+from contrail.store.features import require_single
 from contrail.store.reader import StoreReader
 from contrail.store.services.folder_files import LogFile, QueueFiles
 from contrail.store.services.log_walk import MISSING, UNREADABLE, DamagedRange, LogChunk
@@ -91,12 +92,14 @@ def replace_damaged(
     """Check every record below the log's durable end, and replace the damaged ones.
 
     Raises:
+        FeatureRefused: ``root`` is a failover group member's: others of the group have the records.
         StoreLayoutError: ``root`` holds no store.
         StoreLocked: a broker has the store open.
     """
     files = files or FileSystem()
     holder = Repair(root, files)
     try:
+        require_single(files, root)
         reader = StoreReader.open(
             root,
             segment_bytes=segment_bytes,
