@@ -408,3 +408,14 @@ def flip(reader: StoreReader, physical_offset: int) -> None:
         os.pwrite(fd, bytes([byte ^ 1]), physical_offset - file.start)
     finally:
         os.close(fd)
+
+
+def test_a_queue_whose_first_file_is_being_made_is_read_from_the_log(tmp_path: Path) -> None:
+    with MessageStore.open(small_config(tmp_path)) as store:
+        append_numbers(store, 0, 5)
+        queue = tmp_path / "consumequeue" / "orders" / "0"
+        queue.mkdir(parents=True, exist_ok=True)
+        (queue / f"{0:020d}").write_bytes(b"")
+        reader = StoreReader.open(tmp_path)
+        assert [int(one.body[:8]) for one in reader.messages(topic="orders")] == [*range(5)]
+        assert reader.problems == []

@@ -135,6 +135,9 @@ class QueueFiles:
         for entry in entries:
             if not _NAME.fullmatch(entry.name):
                 self.problems.append(f"{entry.path} is not a file of a queue")
+            elif not self._file_bytes:
+                # The queue's first file is being made: it has no row yet.
+                continue
             elif entry.stat().st_size != self._file_bytes or self._file_bytes % self.row_bytes:
                 self.problems.append(
                     f"{entry.path} has an odd length, {entry.stat().st_size} bytes"
