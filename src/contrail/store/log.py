@@ -529,11 +529,6 @@ class MessageStore:
 
     # The log of a group's member.
 
-    @property
-    def leads(self) -> bool:
-        """Whether a member takes own appends."""
-        return self._leads
-
     def append_marker(self, draft: MessageDraft, queue_offset: int) -> AppendedRun:
         """Append the first record of a new leader's epoch, the only one before ``lead``."""
         assert self.in_group and not self._leads, "a marker begins an epoch"
