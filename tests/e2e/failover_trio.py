@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contrail.clock import SystemClock
+from contrail.clock import Clock, SystemClock
 from contrail.errors import CallFailed
 from contrail.model.message import MessageDraft
 from contrail.replication.config import BrokerIdentity, GroupConfig, LinkTrust
@@ -64,7 +64,7 @@ class LocalMember:
             flush_disk_type=FlushDiskType.SYNC_FLUSH,
         )
         self.store = MessageStore.open(config, on_flushed=flushed, in_group=True)
-        clock = SystemClock()
+        clock = self.trio.clocks.get(self.self_id, SystemClock())
         self.runner = GroupRunner(
             GroupConfig(
                 identity=BrokerIdentity(
@@ -180,6 +180,8 @@ class Trio:
         self.peers = {f"n{number}": f"127.0.0.1:{free_port()}" for number in range(size)}
         # Settings that shape the log, by member.
         self.facts: dict[str, dict[str, str]] = {}
+        # Clocks other than the system's, by member.
+        self.clocks: dict[str, Clock] = {}
         self.members = {
             self_id: LocalMember(self, self_id, folder / self_id) for self_id in self.peers
         }

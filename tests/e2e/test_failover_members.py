@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from contrail.clock import SystemClock
 from contrail.testing.waiting import eventually_async
 from tests.e2e.failover_trio import LocalMember, Trio, failover_group
 
@@ -213,5 +214,28 @@ def test_groups_of_one_and_of_five(tmp_path: Path, size: int) -> None:
                 third = await trio.led(besides=second)
                 running = [one for one in trio if one.runner is not None]
                 await trio.committed(third.append(b"with three of five"), at=running)
+
+    run(story())
+
+
+class FastClock(SystemClock):
+    """A wall clock that is five seconds ahead."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 5_000
+
+
+@pytest.mark.proves("replication.failover.skew")
+def test_members_tell_each_other_their_wall_clocks(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path, size=2) as trio:
+            trio.clocks["n1"] = FastClock()
+            first, second = trio
+            await start_all(trio)
+            assert first.runner is not None and second.runner is not None
+            ahead, behind = first.runner.links.skews_ms(), second.runner.links.skews_ms()
+            # Within what a busy machine takes to read a ping.
+            assert 2_000 < ahead["n1"] < 8_000
+            assert -8_000 < behind["n0"] < -2_000
 
     run(story())

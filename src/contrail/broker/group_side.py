@@ -34,6 +34,7 @@ from contrail.replication.config import BrokerIdentity, GroupConfig
 from contrail.replication.services.group_runner import GroupRunner
 from contrail.replication.services.replica_file import ReplicaFile
 from contrail.replication.services.replica_log import ReplicaLog
+from contrail.replication.state.clock_skews import ClockSkews
 from contrail.replication.state.group_effects import Role, RoleChanged
 from contrail.runtime.schedule import Schedule
 from contrail.store import StoreConfig
@@ -42,7 +43,6 @@ from contrail.wire.peer import Handler
 _FEED_INTERVAL_MS = 100
 _HAND_OVER_S = 1.0
 _HAND_OVER_POLL_S = 0.005
-_SKEW_MS_MAX = 1_000
 _PREFERENCE_INTERVAL_MS = 10_000
 _log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class GroupSide:
         # Leading, and handing that over: clients are sent away until it is done.
         self._is_leading = self._is_handing_over = False
         self._fed_end = need.store.dispatched_end
-        self._warned_skews: frozenset[str] = frozenset()
+        self._skews = ClockSkews()
         self._acknowledgements: Acknowledgements = need.acknowledgements
 
     # Asked by gates.
@@ -294,15 +294,13 @@ class GroupSide:
 
     def _warn_of_skew(self) -> None:
         skews = self.runner.links.skews_ms()
-        skewed = frozenset(one for one, ms in skews.items() if abs(ms) > _SKEW_MS_MAX)
-        for one in sorted(skewed - self._warned_skews):
+        for one in self._skews.new_ones(skews):
             _log.warning(
                 "the clock of member %s is %d ms ahead of this host's: delays and retention go by "
                 "the leader's clock; set both by NTP",
                 one,
                 skews[one],
             )
-        self._warned_skews = skewed
 
     # Operators.
 
