@@ -88,6 +88,11 @@ class Intake:
                 if not data.startswith(SEND_BEGINS, pulls_end + FRAME_PREFIX_BYTES):
                     return pulls_end
                 return pulls_end + self._take_rows(peer, data[pulls_end:])
+        elif self.last_sender is not peer and is_one_send(data):
+            # One of many senders: nothing but the tick can be done for its send.
+            self.last_sender = peer
+            self._server.joins(peer, data)
+            return len(data)
         if not data.startswith(SEND_BEGINS, FRAME_PREFIX_BYTES):
             return 0
         return self._take_rows(peer, data)
@@ -100,12 +105,12 @@ class Intake:
                 return consumed
         self.last_sender = peer
         if is_one_send(data):
-            self._server.arrived(peer, data, True)
+            self._server.joins(peer, data)
             return len(data)
         rows = rows_of(data, peer.packed_host, self._limits, self._suffix)
         if rows is None:
             return 0
-        self._server.arrived(peer, rows, True)
+        self._server.joins(peer, rows)
         return rows.end
 
     # The tick.
@@ -181,7 +186,7 @@ class Intake:
         for send in sends:
             verdict = self.guards.verdict(peer, send.code)
             bare = Request(send.code, send.opaque, {}, b"", send.flag, send.version)
-            if self._is_refused(peer, bare, verdict):
+            if verdict is not None and self._is_refused(peer, bare, verdict):
                 continue
             if self._router.turns_away(send.version):
                 self._router.handle(bare, peer)
@@ -195,7 +200,8 @@ class Intake:
 
     def serve(self, peer: Connection, request: Request) -> None:
         """Let a request go the general way, unless a guard has something against it."""
-        if self._is_refused(peer, request, self.guards.verdict(peer, request.code)):
+        verdict = self.guards.verdict(peer, request.code)
+        if verdict is not None and self._is_refused(peer, request, verdict):
             return
         if request.code in SENDS:
             # A connection's messages keep their order, whichever way each goes.
@@ -208,7 +214,7 @@ class Intake:
             verdict = verdict.response
         if isinstance(verdict, Response):
             peer.reply(request, verdict)
-        return verdict is not None and verdict is not Ruling.GENERAL
+        return verdict is not Ruling.GENERAL
 
     def store_collected(self) -> None:
         """Append the sends that this tick has taken."""

@@ -275,14 +275,18 @@ class FrameDecoder:
         self._wanted_bytes = wanted_bytes if is_sound else FRAME_PREFIX_BYTES
 
     def _finished(self, data: bytes, items: list[Item]) -> Frames:
-        """Items by their types; headers the kernel left alone are decoded here."""
+        """Items by their types; headers the kernel left alone are decoded here.
+
+        ``tuple.__new__`` saves the calls in a named tuple's ``_make``; the kernel counts the parts.
+        """
         frames: Frames = []
         for item in items:
-            if len(item) == _PULL_LENGTH:
-                frames.append(PullFrame._make(item))
-                continue
-            if len(item) == _SEND_LENGTH:
+            length = len(item)
+            if length == _SEND_LENGTH:
                 frames.append(send_request(item))
+                continue
+            if length == _PULL_LENGTH:
+                frames.append(tuple.__new__(PullFrame, item))
                 continue
             try:
                 frames.append(self._frame(data, item))
@@ -309,12 +313,12 @@ class FrameDecoder:
         if item[4] & 1:
             code, opaque, fields, body, _, version, language, remark = item
             return ReceivedResponse(code, opaque, remark, fields, body, version, language)
-        return Request._make(item)
+        return tuple.__new__(Request, item)
 
 
 def send_request(item: Item) -> SendRequest:
     """A send of the frame kernel with names on its parts."""
-    return SendRequest._make((*item[:11], MessageDraft._make(item[11])))
+    return tuple.__new__(SendRequest, (*item[:11], tuple.__new__(MessageDraft, item[11])))
 
 
 def _body_bytes(frame: Frame | SendRequest | PullFrame) -> int:

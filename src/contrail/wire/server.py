@@ -222,17 +222,29 @@ class Server:
         if isinstance(read, list):
             self.request_room = self._turns.took(len(read))
         if not self.arrivals:
-            # When this was sent: if a tick has just ended, half way through it on average.
-            now_s = self.monotonic_s()
-            if now_s - self.ended_s >= FOLLOWS_S:
-                self.took_s = 0.0
-            self._first_arrival_s = now_s - self.took_s / 2
+            self._first_arrives()
             if not may_join:
                 read = self._taken_before_tick(connection, read)
                 if not read:
                     return
             self.schedule_tick()
         self.arrivals.append((connection, read, may_join))
+
+    def joins(self, connection: Connection, read: Read) -> None:
+        """A read that was not decoded joins the run of this tick."""
+        if not self.arrivals:
+            self._first_arrives()
+            self.schedule_tick()
+        self.arrivals.append((connection, read, True))
+
+    def _first_arrives(self) -> None:
+        """The first read of a tick was sent half way through the last tick on average, if that
+        has just ended.
+        """
+        now_s = self.monotonic_s()
+        if now_s - self.ended_s >= FOLLOWS_S:
+            self.took_s = 0.0
+        self._first_arrival_s = now_s - self.took_s / 2
 
     def _taken_before_tick(self, connection: Connection, read: Read) -> Read:
         """Offer a read's first frames to the service; returns the frames left for the tick."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -48,7 +47,7 @@ class ParkedPulls:
         self._ending: dict[int, dict[ParkedPull, None]] = {}
         # The keys of ``_ending``, as a heap without repeats.
         self._ends_ms: list[int] = []
-        self._per_peer: Counter[Peer] = Counter()
+        self._per_peer: dict[Peer, int] = {}
         self._count = 0
         self._long_count = 0
 
@@ -61,13 +60,14 @@ class ParkedPulls:
         """Hold a pull; False when there are too many already, in all or of this peer."""
         if self._count >= count_max:
             return False
-        if count_per_peer_max is not None and self._per_peer[pull.peer] >= count_per_peer_max:
+        count_of_peer = self._per_peer.get(pull.peer, 0)
+        if count_per_peer_max is not None and count_of_peer >= count_per_peer_max:
             return False
         if pull.is_long:
             if self._long_count >= LONG_PULLS_MAX:
                 return False
             self._long_count += 1
-        self._per_peer[pull.peer] += 1
+        self._per_peer[pull.peer] = count_of_peer + 1
         key = (pull.plan.topic, pull.plan.queue_id)
         held = self._queues.get(key)
         if held is None:
@@ -99,9 +99,9 @@ class ParkedPulls:
             ending.pop(pull, None)
         self._count -= 1
         self._long_count -= pull.is_long
-        self._per_peer[pull.peer] -= 1
-        if not self._per_peer[pull.peer]:
-            del self._per_peer[pull.peer]
+        count_of_peer = self._per_peer.pop(pull.peer) - 1
+        if count_of_peer:
+            self._per_peer[pull.peer] = count_of_peer
         return True
 
     def count_of(self, peer: Peer) -> int:
