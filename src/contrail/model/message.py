@@ -29,6 +29,10 @@ class MessageDraft(NamedTuple):
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
 
+    def with_properties(self, properties: bytes) -> MessageDraft:
+        """The same message with other properties, in a third of the steps of ``_replace``."""
+        return tuple.__new__(MessageDraft, (*self[:3], properties, *self[4:]))
+
 
 @dataclass(frozen=True)
 class StoredMessage:

@@ -288,7 +288,7 @@ def _held_bytes(send: SendRequest) -> int:
 
 def _without_cluster(draft: MessageDraft) -> MessageDraft:
     """RocketMQ names the cluster in every message but in replies."""
-    return draft._replace(properties=remove_property(draft.properties, CLUSTER))
+    return draft.with_properties(remove_property(draft.properties, CLUSTER))
 
 
 def _as_kept(send: SendRequest) -> SendRequest:

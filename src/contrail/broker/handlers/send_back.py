@@ -162,7 +162,7 @@ class SendBackHandlers:
     def _dead(self, message: StoredMessage, group: SubscriptionGroupConfig) -> MessageDraft:
         topic = self._topics.ensure_dlq_topic(group.group, self._clock.now_ms())
         draft = retry_draft(message, topic.topic, 0)
-        return draft._replace(properties=encode_properties(retry_properties(message, 0)))
+        return draft.with_properties(encode_properties(retry_properties(message, 0)))
 
     def _delayed(
         self,
@@ -182,7 +182,7 @@ class SendBackHandlers:
             timers=TimerRules(),
             now_ms=self._clock.now_ms(),
         )
-        return placed._replace(properties=encode_properties(properties))
+        return placed.with_properties(encode_properties(properties))
 
     def _store_copy(
         self,

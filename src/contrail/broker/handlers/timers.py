@@ -233,7 +233,7 @@ class TimerHandlers:
             born_host=peer.packed_host,
         )
         placed = place(draft, properties, level_max=0, timers=self._rules, now_ms=now_ms)
-        return placed._replace(properties=encode_properties(properties))
+        return placed.with_properties(encode_properties(properties))
 
     def _deletion_key(self, handle: RecallHandle) -> str:
         if self._settings.config.deletion_names_topic:

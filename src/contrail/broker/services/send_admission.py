@@ -307,7 +307,7 @@ class SendAdmission:
             _refuse_deletion(properties)
             recall_handle = self._recall_handle(config.topic, key, properties)
         return Admitted(
-            placed._replace(properties=_encoded(properties)),
+            placed.with_properties(_encoded(properties)),
             key,
             waits=properties.get(WAIT, "true").lower() == "true",
             queue_id=draft.queue_id,
@@ -371,7 +371,7 @@ class SendAdmission:
         self._require_at_once(draft, dict(properties))
         properties.pop(POP_CK, None)
         properties |= self._broker_properties
-        draft = draft._replace(properties=_encoded(properties))
+        draft = draft.with_properties(_encoded(properties))
         batch = QueueType.BATCH if kept_whole else QueueType.SIMPLE
         if not kept_whole and draft.topic in self.fast_topics:
             self.split_topics[draft.topic] = self.fast_topics[draft.topic]

@@ -16,6 +16,8 @@ from contrail.model.record import TRANSACTION_MASK
 from contrail.model.topic import HALF_TOPIC
 from contrail.protocol.codes import ResponseCode
 
+_TOPIC = HALF_TOPIC.encode()
+
 
 def is_half(draft: MessageDraft, properties: dict[str, str]) -> bool:
     """Whether a send opens a transaction; a retry of a consumer that kept the mark does not."""
@@ -38,6 +40,6 @@ def as_half(draft: MessageDraft, properties: dict[str, str]) -> MessageDraft:
     properties[TRANSACTION_ID] = properties[UNIQ_KEY]
     properties[REAL_TOPIC] = draft.topic.decode("utf-8", "replace")
     properties[REAL_QID] = str(draft.queue_id)
-    return draft._replace(
-        topic=HALF_TOPIC.encode(), queue_id=0, sys_flag=draft.sys_flag & ~TRANSACTION_MASK
-    )
+    sys_flag = draft.sys_flag & ~TRANSACTION_MASK
+    parts = (_TOPIC, 0, draft.body, draft.properties, draft.flag, sys_flag, *draft[6:])
+    return tuple.__new__(MessageDraft, parts)
