@@ -125,6 +125,12 @@ def test_a_slave_with_records_of_its_own_diverges_and_writes_nothing(tmp_path: P
             pair.append(drafts(900, 10))
             await asyncio.sleep(0)
             assert pair.slave_store.physical_end == end
+            _, stranger = await asyncio.open_connection("127.0.0.1", pair.proxy.target_port)
+            stranger.write(encode_report(0))
+            await eventually_async(lambda: pair.master.status().refusals.get("stranger") == 1)
+            stranger.close()
+            last = pair.master.status().last_refusal
+            assert last is not None and last.reason == "diverged", "no stranger hides it"
 
     asyncio.run(prepare(tmp_path / "one", 0))
     asyncio.run(prepare(tmp_path / "two", 40))

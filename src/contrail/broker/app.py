@@ -457,6 +457,7 @@ class Broker:
                 tick=lambda: self.server.schedule_tick(),
                 loop=self._loop,
                 derive=lambda: self._deriving.catch_up(),
+                derive_soon=lambda: self._deriving.after_tick(),
                 fail=self.failed.set,
                 files=self._files,
             )
@@ -702,16 +703,27 @@ class Broker:
 
     def _on_flushed(self, physical_end: int) -> None:
         """Called on the flusher's thread."""
-        if self._tells_flushes and not self._flush_is_told:
-            self._flush_is_told = True
-            self._loop.call_soon_threadsafe(self._tell_replicas)
-        if self._store_config.syncs_before_ack and not self._flushes.is_noted:
+        if self._tells_flushes:
+            if not self._flush_is_told:
+                self._flush_is_told = True
+                self._loop.call_soon_threadsafe(self._tell_replicas)
+        elif self._store_config.syncs_before_ack and not self._flushes.is_noted:
             self._flushes.is_noted = True
             self._loop.call_soon_threadsafe(self._flush_tick)
 
     def _tell_replicas(self) -> None:
+        """Peers first: most answers wait for them, and a sync that lets none go needs no tick."""
         self._flush_is_told = False
         self.replicas.flushed()
+        if not self._store_config.syncs_before_ack:
+            return
+        if self._acknowledgements.lets_go(self.store.acknowledged_end) or (
+            self.replicas.lacks_slaves()
+        ):
+            self._flushes.is_noted = True
+            self._flush_tick()
+        else:
+            self._deriving.after_tick()
 
     def _flush_tick(self) -> None:
         self.server.schedule_tick()

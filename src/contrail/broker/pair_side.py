@@ -182,8 +182,7 @@ class SlaveOfPair(AloneSide):
             elapsed_ms=need.clock.elapsed_ms,
             on_topic_gone=self._topic_gone,
         )
-        # Queues of what was appended are derived with the next tick.
-        self.link = SlaveSide(need, tables, need.caller, on_appended=need.tick)
+        self.link = SlaveSide(need, tables, need.caller, on_appended=need.derive_soon)
         self._begin_acting()
         if self.acting is not None and isinstance(need.deliveries, EscapeBridge):
             self.acting.act_by(need.deliveries, need.store, need.clock)

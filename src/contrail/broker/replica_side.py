@@ -117,8 +117,9 @@ class SideNeed(ReplicasNeed):
     # Has another tick come.
     tick: Callable[[], None]
     loop: asyncio.AbstractEventLoop
-    # Derives the queues of everything that is visible.
+    # Derives the queues of everything that is visible: now, or together with what comes next.
     derive: Callable[[], None]
+    derive_soon: Callable[[], None]
     # Has the broker stop: it cannot keep its promises.
     fail: Callable[[], None]
     files: FileSystem

@@ -27,7 +27,8 @@ from contrail.replication.services.ha_master import HaMaster
 from contrail.replication.services.ha_slave import HaSlave
 from contrail.replication.state.ha_limits import HaLimits
 from contrail.replication.state.in_sync import InSyncRules
-from contrail.replication.status import Refusal, SlaveStatus
+from contrail.replication.state.refusals import Refusal
+from contrail.replication.status import SlaveStatus
 from contrail.runtime.schedule import Schedule
 from contrail.store import MessageStore, StoreConfig
 from contrail.wire.caller import Caller

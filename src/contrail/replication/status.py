@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from contrail.replication.state.refusals import Refusal
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlaveStatus:
@@ -21,15 +23,6 @@ class SlaveStatus:
     """How long ago the slave reported."""
     is_in_sync: bool
     sent_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a master ended the link of a slave; ``at_ms`` is by the clock's elapsed time."""
-
-    reason: str
-    text: str
-    at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

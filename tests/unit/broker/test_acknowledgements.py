@@ -107,6 +107,17 @@ def test_answers_that_wait_for_slaves_have_their_deadline_and_do_not_blame_the_d
     assert told == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
 
 
+def test_a_sync_that_lets_no_answer_go_is_known_before() -> None:
+    room = _Room()
+    assert not room.held.lets_go(1_000)
+    room.hold(100, HoldReason.SLAVE)
+    assert not room.held.lets_go(99) and room.held.lets_go(100)
+    room.held.reached(99)
+    assert room.told == []
+    room.held.reached(100)
+    assert room.told == [ResponseCode.SUCCESS] and not room.held.lets_go(1_000)
+
+
 def test_without_a_slave_what_the_disk_has_is_answered_so() -> None:
     held, told = waiting_for_slaves(ManualClock()), list[ResponseCode]()
     noted: list[int] = []

@@ -66,6 +66,7 @@ class Broker:
             tick=self.tick,
             loop=cast(Any, SimpleNamespace(call_soon=lambda call: call())),
             derive=lambda: None,
+            derive_soon=lambda: None,
             fail=lambda: None,
             files=FileSystem(),
         )

@@ -127,6 +127,10 @@ class Acknowledgements:
             return 0
         return self._clock.elapsed_ms() - self._held[0].since_ms
 
+    def lets_go(self, acknowledged_end: int) -> bool:
+        """Whether ``reached`` would release an answer."""
+        return bool(self._held) and self._held[0].physical_end <= acknowledged_end
+
     def reached(self, acknowledged_end: int) -> None:
         """Release the answers of everything up to this position."""
         while self._held and self._held[0].physical_end <= acknowledged_end:

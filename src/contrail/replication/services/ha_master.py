@@ -1,8 +1,8 @@
 """Sends the log to slaves as it grows, and believes their reports as far as they can be true.
 
-After an append the broker calls ``appended``. At the end of the loop's turn every slave that is not
-paused gets what it lacks, as views of the log. Bytes that are on the disk only are read in by a
-thread before they are looked at.
+After an append the broker calls ``appended``. At the end of the loop's turn every slave whose push
+is due gets what it lacks, as views of the log; ``slave_pacing`` has the times. Bytes that are on
+the disk only are read in by a thread before they are looked at.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from contrail.replication.state.ha_master import (
     SlaveProgress,
 )
 from contrail.replication.state.in_sync import NO_LIMIT, InSync
-from contrail.replication.state.push_spacing import PushSpacing
-from contrail.replication.status import HaMasterStatus, Refusal, SlaveStatus
+from contrail.replication.state.refusals import Refusal, Refusals
+from contrail.replication.state.slave_pacing import SlavePacing
+from contrail.replication.status import HaMasterStatus, SlaveStatus
 from contrail.store import MessageStore
 from contrail.wire.cluster_port import ClusterPort, Link
 
@@ -60,7 +61,7 @@ class HaMaster:
         self._make_nonce = make_nonce
         self._state = HaMasterState(config.limits)
         self._in_sync = InSync(config.in_sync)
-        self._spacing = PushSpacing(is_awaited=config.in_sync.is_synchronous)
+        self._pacing = SlavePacing(is_awaited=config.in_sync.is_synchronous)
         trust = config.trust
         self._port = ClusterPort(self, tls=trust.server_tls, certificate=trust.server_certificate)
         self._links: dict[Link, SlaveLink] = {}
@@ -68,12 +69,11 @@ class HaMaster:
         self._fetches: set[asyncio.Future[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._last_refusal: Refusal | None = None
-        self._turn_is_due = False
+        self._refusals = Refusals()
         # By reason: when a refusal was logged last; ``status`` counts them all.
         self._warned_ms: dict[str, int] = {}
-        # Set while the next push waits for the interval's end.
-        self._timer: asyncio.TimerHandle | None = None
+        # The call of the next turn, at once or when a push is due.
+        self._next_turn: asyncio.Handle | None = None
         self._follow_acknowledgements()
 
     # Called by the broker.
@@ -107,14 +107,13 @@ class HaMaster:
 
     def appended(self) -> None:
         """The log grew: push at the end of this turn of the loop."""
-        if self._links and not self._turn_is_due and self._loop is not None:
-            self._turn_is_due = True
-            self._loop.call_soon(self._turn)
+        if self._links and self._next_turn is None and self._loop is not None:
+            self._next_turn = self._loop.call_soon(self._turn)
 
     def flushed(self) -> None:
-        """The log was synced: push without waiting for the interval's end."""
-        self._spacing.synced()
-        self._wait_no_longer()
+        """The log was synced: under SYNC_FLUSH more of it may go out, now."""
+        if self._links:
+            self._turn()
 
     @property
     def slave_count(self) -> int:
@@ -147,7 +146,7 @@ class HaMaster:
                 for slave in self._state.slaves.values()
             ),
             refusals=dict(self._state.counts),
-            last_refusal=self._last_refusal,
+            last_refusal=self._refusals.told(now_ms),
         )
 
     def _slave_status(self, slave: SlaveProgress, physical_end: int, now_ms: int) -> SlaveStatus:
@@ -174,7 +173,10 @@ class HaMaster:
         slave = self._state.connected(link.address, self._now_ms())
         if isinstance(slave, str):
             self._note_refusal(
-                link.address, slave, "as many slaves as a master keeps are connected"
+                link.address,
+                slave,
+                "as many slaves as a master keeps are connected",
+                is_slave=False,
             )
             link.close(slave)
             return
@@ -202,7 +204,9 @@ class HaMaster:
             self._reported(known, physical_end)
 
     def resumed(self, link: Link) -> None:
-        self._go_on()
+        known = self._links.get(link)
+        if known is not None:
+            self._go_on(known)
 
     def lost(self, link: Link, reason: str) -> None:
         known = self._links.pop(link, None)
@@ -218,7 +222,8 @@ class HaMaster:
             self._carry_out(close)
 
     def _reported(self, known: SlaveLink, physical_end: int) -> None:
-        was_receiving = self._state.slaves[known.number].is_receiving
+        slave = self._state.slaves[known.number]
+        was_receiving = slave.is_receiving
         refusal = self._state.reported(known.number, physical_end, self._log(), self._now_ms())
         if refusal is not None:
             self._carry_out(refusal)
@@ -227,8 +232,12 @@ class HaMaster:
             _log.info("the slave at %s gets the log from %d", known.link.address, physical_end)
             self.appended()
             self._note_progress()
-        elif self._config.in_sync.is_synchronous and self._follow_acknowledgements():
-            self._on_progress()
+        elif self._config.in_sync.is_synchronous:
+            # The slave's next bytes first: answers leave while it writes them.
+            if not slave.owes_report:
+                self._turn()
+            if self._follow_acknowledgements():
+                self._on_progress()
 
     def _note_progress(self) -> None:
         self._follow_acknowledgements()
@@ -271,31 +280,44 @@ class HaMaster:
     # Pushing.
 
     def _turn(self) -> None:
-        self._turn_is_due = False
-        self._timer = None
+        """Push to the slaves whose time has come, and come again at the next one's."""
         loop = self._loop
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
         if loop is None:
             return
-        now_ms = self._now_ms()
-        wait_ms = self._spacing.wait_ms(now_ms)
-        if wait_ms:
-            self._turn_is_due = True
-            self._timer = loop.call_later(wait_ms / 1000, self._turn)
-            return
-        pushed_bytes, is_behind = 0, False
+        # Pushes are spaced by the loop's time, which its timers go by.
+        loop_ms, log = int(loop.time() * 1000), self._log()
+        waits_ms = []
         for known in list(self._links.values()):
-            if not (known.link.is_paused or known.is_fetching or known.link.is_closed):
-                byte_count = self._push(known, now_ms)
-                pushed_bytes = max(pushed_bytes, byte_count)
-                is_behind = is_behind or byte_count >= known.turn_bytes_max
-        self._spacing.pushed(pushed_bytes, now_ms, is_behind=is_behind)
-        if is_behind:
-            # A slave that catches up gets its next share in the next turn.
-            self.appended()
+            slave = self._state.slaves.get(known.number)
+            if slave is None or not self._may_push(known, slave, log):
+                continue
+            wait_ms = self._pacing.wait_ms(slave, loop_ms)
+            if not wait_ms:
+                slave.pushed_ms = loop_ms
+                self._push(known, slave, log)
+                if not slave.is_behind:
+                    continue
+            # A slave that is behind gets its next share in the next turn.
+            waits_ms.append(wait_ms)
+        if waits_ms:
+            wait_ms = min(waits_ms)
+            self._next_turn = (
+                loop.call_later(wait_ms / 1000, self._turn)
+                if wait_ms
+                else loop.call_soon(self._turn)
+            )
 
-    def _push(self, known: SlaveLink, now_ms: int) -> int:
-        """Send one slave what it lacks, up to a turn's share; returns the bytes."""
-        log = self._log()
+    def _may_push(self, known: SlaveLink, slave: SlaveProgress, log: LogRange) -> bool:
+        link = known.link
+        is_ready = not (link.is_paused or known.is_fetching or link.is_closed)
+        return slave.is_receiving and is_ready and slave.next_offset < log.sendable_end
+
+    def _push(self, known: SlaveLink, slave: SlaveProgress, log: LogRange) -> None:
+        """Send one slave what it lacks, up to a turn's share."""
+        now_ms = self._now_ms()
         parts: list[bytes | memoryview] = []
         pushed_bytes = 0
         takes_files, turn_bytes_max = known.takes_files, known.turn_bytes_max
@@ -316,9 +338,9 @@ class HaMaster:
                 parts += known.transfer(frame.physical_offset, view)
             self._state.pushed(known.number, frame.byte_count, now_ms)
             pushed_bytes += frame.byte_count
+        slave.is_behind = pushed_bytes >= turn_bytes_max
         if parts:
             known.link.send(parts)
-        return pushed_bytes
 
     def _fetch(self, known: SlaveLink, physical_offset: int) -> None:
         """Bring old bytes in by a thread, then push on."""
@@ -341,19 +363,14 @@ class HaMaster:
             # Retention may have removed the file meanwhile, or the disk fails.
             self._carry_out(self._state.refused(known.number, "unreadable", str(error)))
         else:
-            self._go_on()
+            self._go_on(known)
 
-    def _go_on(self) -> None:
+    def _go_on(self, known: SlaveLink) -> None:
         """Give a slave more that had to wait in the middle of its share."""
-        self._spacing.behind()
-        self._wait_no_longer()
-
-    def _wait_no_longer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._turn_is_due = False
-        self.appended()
+        slave = self._state.slaves.get(known.number)
+        if slave is not None:
+            slave.is_behind = True
+            self._turn()
 
     # Time.
 
@@ -366,14 +383,15 @@ class HaMaster:
             if self._follow_acknowledgements():
                 self._on_progress()
 
-    def _note_refusal(self, address: str, reason: str, text: str) -> None:
+    def _note_refusal(self, address: str, reason: str, text: str, *, is_slave: bool) -> None:
         """Log one refusal of a reason each second: strangers may come by the thousand."""
         now_ms = self._now_ms()
         last_ms = self._warned_ms.get(reason)
         if last_ms is None or now_ms - last_ms >= _WARNING_INTERVAL_MS:
             self._warned_ms[reason] = now_ms
             _log.warning("the link to the slave at %s ends (%s): %s", address, reason, text)
-        self._last_refusal = Refusal(reason, f"the slave at {address}: {text}", now_ms)
+        told = Refusal(reason, f"the slave at {address}: {text}", now_ms)
+        self._refusals.note(told, is_slave=is_slave)
 
     def _carry_out(self, effect: Close | Beat) -> None:
         known = next((one for one in self._links.values() if one.number == effect.number), None)
@@ -382,6 +400,7 @@ class HaMaster:
         if isinstance(effect, Beat):
             known.link.send(known.transfer(effect.physical_offset))
             return
-        self._note_refusal(known.link.address, effect.reason, effect.text)
+        address, is_slave = known.link.address, known.is_admitted
+        self._note_refusal(address, effect.reason, effect.text, is_slave=is_slave)
         known.close(effect.reason, effect.text)
         self._note_progress()

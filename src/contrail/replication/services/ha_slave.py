@@ -37,6 +37,9 @@ from contrail.wire.cluster_port import Dial, Link, dial
 # Beside the one record that is not whole: the filler of a blank record is held as well, and is
 # never longer than a split batch that did not fit its segment.
 _HELD_BYTES_MAX = 64 << 20
+# From this length on the bytes behind a cut record are not copied to join it.
+_LARGE_BYTES = 64 << 10
+_SIZE_BYTES = 4
 _SWEEP_S = 0.1
 # Words of a proven master that mean that this slave's log is not a part of its own.
 _DIVERGED_REASONS = frozenset(("diverged", "future_offset", "reset_needed"))
@@ -317,34 +320,57 @@ class HaSlave:
                 raise RemoteProtocolError("mismatch", self._state.problem)
             if self._master_end is not None:
                 self._master_end = max(self._master_end, piece.physical_offset + len(piece.data))
-        if len(pieces) == 1 and not self._held:
-            # Written from where it was received; only the rest of a record is kept.
-            self._held += pieces[0].data[self._append(pieces[0].data) :]
-        elif pieces:
-            for piece in pieces:
-                self._held += piece.data
-            del self._held[: self._append(self._held)]
+        before = self._store.physical_end
+        self._write(pieces)
         if len(self._held) > _HELD_BYTES_MAX:
             raise RemoteProtocolError("held", f"{len(self._held)} bytes are no whole record")
+        if self._store.physical_end > before:
+            self._state.appended()
+            self._report()
+            self._on_appended()
 
-    def _append(self, data: bytearray | memoryview) -> int:
-        """Write the whole records in the bytes received last, and tell the master of them."""
+    def _write(self, pieces: list[LogPiece]) -> None:
+        """Write the whole records that are here now, and keep the rest of the last one."""
+        if len(pieces) == 1:
+            offset, data = pieces[0]
+            if self._held and len(data) >= _LARGE_BYTES:
+                # Only the record that was cut is put together, not all that follows it.
+                missing = min(self._missing_bytes(), len(data))
+                self._held += data[:missing]
+                offset, data = offset + missing, data[missing:]
+                self._write_held(offset)
+            if not self._held:
+                # Written from where it was received.
+                self._held += data[self._append(offset, data) :]
+                return
+            pieces = [LogPiece(offset, data)]
+        if pieces:
+            for piece in pieces:
+                self._held += piece.data
+            self._write_held(pieces[-1].physical_offset + len(pieces[-1].data))
+
+    def _missing_bytes(self) -> int:
+        """How many bytes the record lacks whose beginning is held; 0 if that is not known."""
+        held = self._held
+        size = int.from_bytes(held[:_SIZE_BYTES], "big") if len(held) >= _SIZE_BYTES else 0
+        return max(size - len(held), 0)
+
+    def _write_held(self, physical_end: int) -> None:
+        """Write the whole records of the held bytes, which end at this place in the log."""
+        del self._held[: self._append(physical_end - len(self._held), self._held)]
+
+    def _append(self, physical_offset: int, data: bytearray | memoryview) -> int:
+        """Write the whole records in these bytes; returns how many bytes they have."""
         if not data:
             return 0
-        assert self._state.expected is not None, "bytes were received"
         try:
-            taken = self._store.append_raw(self._state.expected - len(data), data)
+            return self._store.append_raw(physical_offset, data)
         except RawBytesRefused as error:
             self._state.diverged(error.reason, str(error))
             raise RemoteProtocolError("diverged", str(error)) from error
         except StoreError as error:
             # A full or failing disk: the bytes are asked for again once it takes them.
             raise RemoteProtocolError("store", str(error)) from error
-        if taken:
-            self._state.appended()
-            self._on_appended()
-            self._report()
-        return taken
 
     def _report(self) -> None:
         physical_end = self._state.due_report(self._store.kept_end, self._now_ms())

@@ -33,8 +33,7 @@ from contrail.wire.cluster_port import Link, is_listed
 # A Contrail slave takes larger frames than Apache's are set to. Bytes that this process copies,
 # seals or encrypts hold up the loop for longer than bytes that the system takes from a file.
 _BODY_BYTES_MAX = 256 << 10
-_FILE_BODY_BYTES_MAX = 512 << 10
-assert _BODY_BYTES_MAX < _FILE_BODY_BYTES_MAX <= TRANSFER_BODY_BYTES_MAX
+_FILE_BODY_BYTES_MAX = TRANSFER_BODY_BYTES_MAX
 
 
 class SlaveLink:
@@ -65,6 +64,11 @@ class SlaveLink:
         self._writer = LinkWriter()
         self._handshake: MasterHandshake | None = None
         self._agreement: Agreement | None = None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the peer proved the cluster secret, or is an Apache slave from a listed place."""
+        return self._agreement is not None or self._reports is not None
 
     @property
     def body_bytes_max(self) -> int:

@@ -71,10 +71,19 @@ class SlaveProgress:
     next_offset: int = 0
     acknowledged_end: int = 0
     sent_bytes: int = 0
+    # When a push was due last, by the loop's time.
+    pushed_ms: int = 0
+    # It lacks more than it was given by now: the next push does not wait for others.
+    is_behind: bool = False
 
     @property
     def host(self) -> str:
         return self.address.rpartition(":")[0]
+
+    @property
+    def owes_report(self) -> bool:
+        """Whether it was sent bytes that it has not acknowledged yet."""
+        return self.acknowledged_end < self.next_offset
 
     @property
     def is_unproved(self) -> bool:

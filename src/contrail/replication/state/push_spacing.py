@@ -1,4 +1,4 @@
-"""Decides when the next push to slaves is due, so that a busy master sends few large frames.
+"""Decides when a group leader's next push is due, so that a busy master sends few large frames.
 
 A push costs some 50 µs beside its bytes, at both ends (decision 45). After 64 KiB within an
 interval the next push waits for the interval's end, or for the log's next sync. While answers wait
