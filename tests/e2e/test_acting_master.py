@@ -11,10 +11,9 @@ from typing import Self
 
 import pytest
 
-from contrail.broker.pair_side import SlaveOfPair
 from contrail.model.properties import encode_properties
 from contrail.model.record import decode_record
-from contrail.protocol.bodies.ha_status import decode_ha_status
+from contrail.protocol.bodies.ha_status import ACTS_AS_MASTER, decode_ha_status
 from contrail.protocol.bodies.routes import TopicRouteData
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Request, encode_request
@@ -125,10 +124,10 @@ class Crew(LocalCluster):
 
     def acts(self) -> bool:
         app = self.slave.app
-        assert app is not None and isinstance(app.replicas, SlaveOfPair)
-        acting = app.replicas.acting
-        assert acting is not None and acting._acting is not None
-        return acting._acting.is_at_work
+        assert app is not None
+        status = app.replicas.status()
+        assert status is not None
+        return status.acting == ACTS_AS_MASTER
 
     def away(self, *, is_killed: bool = True) -> None:
         """End the master, once the slave has everything; the slave acts then."""

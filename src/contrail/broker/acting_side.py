@@ -90,6 +90,11 @@ class ActingSide:
         """Whether this slave answers for its master."""
         return self._acting is not None and self._state.is_prime
 
+    @property
+    def stage(self) -> str:
+        """How far this slave is with its master's work; empty if it does none."""
+        return "" if self._acting is None else self._acting.stage
+
     async def escaped(self) -> Escaped | None:
         """The messages handed to other brokers; None while this slave has to go on with it."""
         return self._kinds.escaped if self._acting is None else await self._acting.handed_back()

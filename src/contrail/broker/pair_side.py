@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from contrail.broker.acting_side import ActingSide
 from contrail.broker.guards import Guards
@@ -235,6 +236,10 @@ class SlaveOfPair(AloneSide):
 
     async def begin(self) -> None:
         await self.link.start()
+
+    def status(self) -> HaStatus:
+        acting = "" if self.acting is None else self.acting.stage
+        return replace(self.link.status(), acting=acting)
 
     def take_master(self, ha_address: str, address: str) -> None:
         self.link.take_master(ha_address, address)

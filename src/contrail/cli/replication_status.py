@@ -67,6 +67,7 @@ _FIGURES = (
     "in_sync_slaves",
     "last_refusal",
     "master",
+    "acting",
 )
 
 
@@ -85,6 +86,7 @@ def figures_of(found: HaStatus) -> dict[str, Any]:
         if last is None
         else {"reason": last.reason, "text": last.text, "ago_ms": last.ago_ms},
         "master": None if found.is_master else _master(found.master),
+        "acting": found.acting,
     }
 
 
@@ -124,7 +126,8 @@ def lines_of(row: dict[str, Any]) -> Sequence[dict[str, Any]]:
     first |= {"acknowledged": row["acknowledged_end"]}
     if master is not None:
         state = master["state"] or ("connected" if master["is_connected"] else "not connected")
-        first |= {"peer": master["address"], "state": _with_problem(state, master["problem"])}
+        state = _with_problem(_with_acting(state, row["acting"]), master["problem"])
+        first |= {"peer": master["address"], "state": state}
         first |= {"lag bytes": "" if master["lag_bytes"] is None else master["lag_bytes"]}
     return [first, *(_slave_line(one) for one in row["slaves"]), *_refusal_lines(row)]
 
@@ -142,6 +145,7 @@ def summary_of(replication: dict[str, Any] | None) -> str:
         )
     state = master["state"] or ("connected" if master["is_connected"] else "not connected")
     behind = master["lag_bytes"]
+    state = _with_acting(state, replication["acting"])
     return f"{replication['role']}, {state}" + (f", {behind} bytes behind" if behind else "")
 
 
@@ -165,6 +169,11 @@ def _slave_line(slave: dict[str, Any]) -> dict[str, Any]:
         "lag ms": slave["lag_ms"],
         "in sync": "yes" if slave["in_sync"] else "no",
     }
+
+
+def _with_acting(state: str, acting: str) -> str:
+    """What a slave does with its master's work, beside the state of its link."""
+    return f"{state}, {acting}" if acting else state
 
 
 def _with_problem(state: str, problem: str) -> str:

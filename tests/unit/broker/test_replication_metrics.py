@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from contrail.broker.state.replication_metrics import REPLICATION_METRICS, replication_samples
-from contrail.protocol.bodies.ha_status import UNKNOWN_MS, HaStatus, MasterLink, SlaveLink
+from contrail.protocol.bodies.ha_status import (
+    ACTS_AS_MASTER,
+    UNKNOWN_MS,
+    HaStatus,
+    MasterLink,
+    SlaveLink,
+)
 
 SLAVE = SlaveLink(
     address="10.0.0.2:40000",
@@ -71,7 +77,10 @@ def test_a_slave_shows_its_link_and_whether_it_has_diverged() -> None:
         ("acknowledged_end_bytes",): 890,
         ("connected",): 1,
         ("diverged",): 0,
+        ("acting",): 0,
     }
+    assert shown(replace(FOLLOWER, acting="takes over"))[("acting",)] == 0
+    assert shown(replace(FOLLOWER, acting=ACTS_AS_MASTER))[("acting",)] == 1
     diverged = replace(FOLLOWER, master=MasterLink(state="DIVERGED"))
     assert shown(diverged)[("diverged",)] == 1
     assert shown(diverged)[("connected",)] == 0

@@ -51,7 +51,9 @@ def test_a_slaves_status_reads_back() -> None:
         problem_reason="unreachable",
         rebuild_command="mv store store.diverged",
     )
-    status = HaStatus(is_master=False, physical_end=700, master=link, role="SLAVE")
+    status = HaStatus(
+        is_master=False, physical_end=700, master=link, role="SLAVE", acting="takes over"
+    )
     assert decode_ha_status(status.encode()) == status
 
 

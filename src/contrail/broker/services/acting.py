@@ -26,6 +26,7 @@ from contrail.broker.state.transaction_records import HALF, OP, QUEUE_ID, Fate, 
 from contrail.broker.state.transactions import OpenTransactions
 from contrail.clock import Clock
 from contrail.errors import ContrailError, MessageIllegal, RecordDamaged
+from contrail.protocol.bodies.ha_status import ACTS_AS_MASTER
 from contrail.runtime.schedule import Schedule
 from contrail.store import MessageStore
 
@@ -84,6 +85,14 @@ class Acting:
     @property
     def is_at_work(self) -> bool:
         return self._work is not None
+
+    @property
+    def stage(self) -> str:
+        """How far the work is, for operators; empty if there is none."""
+        is_turning = self._turn is not None and not self._turn.done()
+        if is_turning:
+            return "takes over" if self.is_wanted else "hands back"
+        return ACTS_AS_MASTER if self.is_at_work else ""
 
     def register(self, schedule: Schedule) -> None:
         schedule.every(_CHECK_MS, lambda now_ms: self.check(), name="acting master")

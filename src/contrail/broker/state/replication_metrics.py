@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contrail.protocol.bodies.ha_status import UNKNOWN_MS, HaStatus, SlaveLink
+from contrail.protocol.bodies.ha_status import ACTS_AS_MASTER, UNKNOWN_MS, HaStatus, SlaveLink
 from contrail.protocol.prometheus_text import Metric, MetricKind
 
 Samples = list[tuple[tuple[str, ...], float]]
@@ -63,6 +63,11 @@ DIVERGED = Metric(
     _GAUGE,
     "1 when this slave's log is not a part of its master's: it writes nothing more",
 )
+ACTING = Metric(
+    "contrail_replication_acting",
+    _GAUGE,
+    "1 while this slave does the work of its master, which is away",
+)
 
 REPLICATION_METRICS = (
     ROLE,
@@ -77,6 +82,7 @@ REPLICATION_METRICS = (
     REFUSALS,
     CONNECTED,
     DIVERGED,
+    ACTING,
 )
 
 
@@ -111,6 +117,7 @@ def _of_master(status: HaStatus) -> Iterator[tuple[Metric, Samples]]:
 def _of_slave(status: HaStatus) -> Iterator[tuple[Metric, Samples]]:
     yield CONNECTED, [((), int(status.master.is_active))]
     yield DIVERGED, [((), int(status.master.state == _DIVERGED))]
+    yield ACTING, [((), int(status.acting == ACTS_AS_MASTER))]
 
 
 def _name(slave: SlaveLink) -> str:

@@ -88,11 +88,16 @@ class LastRefusal:
         return {"reason": self.reason, "text": self.text, "agoMs": self.ago_ms}
 
 
+ACTS_AS_MASTER = "acts as master"
+"""``HaStatus.acting`` of a slave that delivers, after taking over and before handing back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaStatus:
     """How replication of one broker stands.
 
-    ``refusals`` counts the links that a master ended, by reason.
+    ``refusals`` counts the links that a master ended, by reason. ``acting`` is how far a slave is
+    with its master's work, empty while it does none.
     """
 
     is_master: bool
@@ -106,6 +111,7 @@ class HaStatus:
     total_replicas: int = 1
     refusals: Mapping[str, int] = field(default_factory=dict)
     last_refusal: LastRefusal | None = None
+    acting: str = ""
 
     def encode(self) -> bytes:
         return encode_body(
@@ -120,6 +126,7 @@ class HaStatus:
                 "contrailRequiredReplicas": self.required_replicas,
                 "contrailTotalReplicas": self.total_replicas,
                 "contrailRefusals": dict(self.refusals),
+                "contrailActing": self.acting,
                 "contrailLastRefusal": self.last_refusal and self.last_refusal.to_fields(),
             }
         )
@@ -151,6 +158,7 @@ def decode_ha_status(body: bytes) -> HaStatus:
             required_replicas=fields.integer("contrailRequiredReplicas", 1),
             total_replicas=fields.integer("contrailTotalReplicas", 1),
             refusals=fields.integers("contrailRefusals"),
+            acting=fields.text("contrailActing", ""),
             last_refusal=_last_refusal(fields.child("contrailLastRefusal")),
         )
 
