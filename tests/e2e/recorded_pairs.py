@@ -45,7 +45,7 @@ def bodies(topic: str) -> list[str]:
 
 
 def committed(broker: LocalBroker) -> str:
-    """What a broker knows of the group's progress."""
+    """The group's progress as a broker knows it."""
     with RawClient(broker.port) as client:
         return client.call(RequestCode.QUERY_CONSUMER_OFFSET, _PLACE).fields.get("offset", "")
 

@@ -172,7 +172,7 @@ def _slave_line(slave: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_acting(state: str, acting: str) -> str:
-    """What a slave does with its master's work, beside the state of its link."""
+    """The state of a slave's link, and how far the slave is with its master's work."""
     return f"{state}, {acting}" if acting else state
 
 

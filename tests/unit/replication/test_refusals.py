@@ -1,4 +1,4 @@
-"""Which refusal of a master an operator is told."""
+"""The refusal of a master that an operator is told."""
 
 from __future__ import annotations
 
