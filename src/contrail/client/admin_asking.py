@@ -138,7 +138,7 @@ class AdminAsking:
         Raises:
             RouteMissing: no broker has the topic.
         """
-        return list(_one_each((await self.topic_route(topic)).brokers).values())
+        return list(one_of_each_name((await self.topic_route(topic)).brokers).values())
 
     async def topic_route(self, topic: str) -> TopicRouteData:
         """A topic's route, as a NameServer knows it now.
@@ -161,7 +161,7 @@ class AdminAsking:
 
     async def _broker_of(self, queue: MessageQueue) -> BrokerAddress:
         """The broker with a queue; raises ``BrokerUnknown`` when the topic's route has none."""
-        brokers = _one_each((await self._recent_route(queue.topic)).brokers)
+        brokers = one_of_each_name((await self._recent_route(queue.topic)).brokers)
         if queue.broker_name not in brokers:
             raise BrokerUnknown(
                 f"broker {queue.broker_name!r} has no queues of topic {queue.topic!r}; the route "
@@ -377,7 +377,7 @@ def _brokers(data: Iterable[BrokerData]) -> list[BrokerAddress]:
     )
 
 
-def _one_each(data: Iterable[BrokerData]) -> dict[str, BrokerAddress]:
+def one_of_each_name(data: Iterable[BrokerData]) -> dict[str, BrokerAddress]:
     found: dict[str, BrokerAddress] = {}
     for one in _brokers(data):
         found.setdefault(one.broker_name, one)

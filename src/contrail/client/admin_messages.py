@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from contrail.client.admin_asking import decoded, number_field
-from contrail.client.admin_offsets import OffsetAdmin
+from contrail.client.admin_many_topics import ManyTopicsAdmin
 from contrail.client.admin_values import (
     BrokerAddress,
     Moment,
@@ -92,7 +92,7 @@ class TimerCounts:
     by_horizon_s: Mapping[int, int]
 
 
-class MessageAdmin(OffsetAdmin):
+class MessageAdmin(ManyTopicsAdmin):
     """Messages and transactions."""
 
     # Finding.

@@ -6,11 +6,11 @@ import logging
 import os
 import re
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Literal, NamedTuple, TypeVar
+from functools import lru_cache, partial
+from typing import Generic, Literal, TypeVar
 
+from contrail.client.admin_many_topics import QueueAnswers
 from contrail.client.blocking.admin import Admin
 from contrail.client.raw_pulls import BUSY_CODES
 from contrail.client.settings import ClientSettings
@@ -18,9 +18,7 @@ from contrail.clock import monotonic_ms
 from contrail.errors import (
     BrokerRefused,
     ClientError,
-    NameServerUnreachable,
     OptionInvalid,
-    RouteMissing,
     SomeFailed,
 )
 from contrail.model.topic import is_closed_topic
@@ -50,11 +48,22 @@ def client_settings(cluster: ClusterSettings) -> ClientSettings:
     return ClientSettings.of(cluster.namesrv_addr, tls=tls)
 
 
-class _Reaches(NamedTuple):
-    """The offset ranges of a topic's queues as brokers answered, and when."""
+class _Remembered(Generic[T]):
+    """An answer of the cluster, and when it was complete after how long."""
 
-    asked_ms: int
-    reaches: Mapping[QueueKey, Range]
+    def __init__(self, value: T, began_ms: int | None = None) -> None:
+        self.value = value
+        self._at_ms = monotonic_ms()
+        self._took_ms = None if began_ms is None else self._at_ms - began_ms
+
+    def is_fresh(self, age_ms_max: int) -> bool:
+        """Whether the answer is at most as old as this, or as the time it took to get it.
+
+        Otherwise the queues of many topics would be asked for all the time.
+        """
+        if self._took_ms is None or not age_ms_max:
+            return False
+        return monotonic_ms() - self._at_ms <= max(age_ms_max, self._took_ms)
 
 
 class ClusterView:
@@ -67,7 +76,10 @@ class ClusterView:
         self._settings = settings
         self._admin: Admin | None = None
         self._process_id = os.getpid()
-        self._reaches: dict[str, _Reaches] = {}
+        # The queues of the settings, and the ranges of queues, as they were asked for last.
+        self._queues = _Remembered[list[QueueKey]]([])
+        self._ranges = _Remembered[dict[QueueKey, Range]]({})
+        self._asked_keys: frozenset[QueueKey] = frozenset()
         self._seen: set[str] = set()
         # Brokers that did not answer the last request for their queues.
         self.away: frozenset[str] = frozenset()
@@ -97,11 +109,18 @@ class ClusterView:
             return self._assigned(assigned)
         if pattern is not None:
             return self._matching(pattern)
-        return [queue for topic in topics or () for queue in self._queues_of(topic)]
+        return self._queues_of(topics or ())
+
+    def recent_queues(self, *, age_ms_max: int) -> list[QueueKey]:
+        """``queues`` of the settings; a list up to ``age_ms_max`` old is used again."""
+        if not self._queues.is_fresh(age_ms_max):
+            began_ms = monotonic_ms()
+            self._queues = _Remembered(self.queues(), began_ms)
+        return self._queues.value
 
     def _assigned(self, assigned: Mapping[str, Sequence[tuple[str, int]]]) -> list[QueueKey]:
         wanted = [QueueKey(topic, *queue) for topic in assigned for queue in assigned[topic]]
-        known = {queue for topic in assigned for queue in self._queues_of(topic)}
+        known = set(self._queues_of(list(assigned)))
         brokers = {(queue.topic, queue.broker_name) for queue in known}
         for queue in wanted:
             # A broker without a route may be away; a routed broker has this queue or never had it.
@@ -122,76 +141,55 @@ class ClusterView:
             for topic in topics
             if re.fullmatch(pattern, topic) and topic not in closed and not is_closed_topic(topic)
         ]
-        found: list[QueueKey] = []
+        found = self._retried(lambda admin: admin.queues_of_topics(matching))
+        self._seen.update(found)
         for topic in matching:
-            try:
-                found += self._found_queues(topic, missing_at_once=True)
-            except RouteMissing:
+            if topic not in found:
                 # The topic was deleted since it was listed, or its brokers are away.
                 _log.info("topic %s matches the pattern, but no broker has it now", topic)
-        return found
+        return [queue for topic in matching for queue in found.get(topic, ())]
 
     def _named_like_servers(self) -> frozenset[str]:
         info = self._retried(lambda admin: admin.cluster_info())
         return frozenset({*info.clusters, *info.brokers})
 
-    def _queues_of(self, topic: str) -> list[QueueKey]:
-        if topic not in self._seen:
-            return self._found_queues(topic, missing_at_once=False)
-        try:
-            return self._found_queues(topic, missing_at_once=True)
-        except RouteMissing:
-            _log.warning("topic %s has no broker now; its queues wait", topic)
-            return []
-
-    def _found_queues(self, topic: str, *, missing_at_once: bool) -> list[QueueKey]:
-        """With ``missing_at_once`` a missing route is not asked for again."""
-        queues = self._retried(lambda admin: admin.queues(topic), missing_at_once=missing_at_once)
-        self._seen.add(topic)
-        return queues
+    def _queues_of(self, topics: Sequence[str]) -> list[QueueKey]:
+        """The queues of these topics; a new topic without a route is asked for again."""
+        found = self._retried(lambda admin: admin.queues_of_topics(topics))
+        self._seen.update(found)
+        for topic in topics:
+            if topic in found:
+                continue
+            if topic in self._seen:
+                _log.warning("topic %s has no broker now; its queues wait", topic)
+            else:
+                found[topic] = self._retried(partial(_queues_of_one, topic))
+                self._seen.add(topic)
+        return [queue for topic in topics for queue in found.get(topic, ())]
 
     # Offset ranges.
 
     def ranges(self, keys: Iterable[QueueKey], *, age_ms_max: int = 0) -> dict[QueueKey, Range]:
-        """The offset ranges of queues, with one request to each broker of a topic.
+        """The offset ranges of queues.
 
         Answers up to ``age_ms_max`` old are used again. Queues of a broker that does not answer
         are left out, and the broker is in ``away`` then.
 
         Raises:
-            ClientError: no broker answered.
+            ClientError: no NameServer answered, or a broker refused.
         """
         wanted = list(keys)
-        found: dict[QueueKey, Range] = {}
-        for topic in dict.fromkeys(key.topic for key in wanted):
-            found |= self._reaches_of(topic, age_ms_max)
+        if not (self._ranges.is_fresh(age_ms_max) and self._asked_keys.issuperset(wanted)):
+            began_ms = monotonic_ms()
+            found = self._of_queues(wanted, lambda admin, keys: admin.queue_ranges(keys))
+            self._ranges = _Remembered(found, began_ms)
+            self._asked_keys = frozenset(wanted)
+        known = self._ranges.value
+        found = {key: known[key] for key in wanted if key in known}
         self.away = frozenset(key.broker_name for key in wanted if key not in found)
         if self.away:
             _log.warning("no answer from %s: their queues wait", ", ".join(sorted(self.away)))
-        return {key: found[key] for key in wanted if key in found}
-
-    def _reaches_of(self, topic: str, age_ms_max: int) -> Mapping[QueueKey, Range]:
-        now_ms = monotonic_ms()
-        known = self._reaches.get(topic)
-        if known is None or now_ms - known.asked_ms > age_ms_max:
-            known = _Reaches(now_ms, self._asked_reaches(topic))
-            self._reaches[topic] = known
-        return known.reaches
-
-    def _asked_reaches(self, topic: str) -> dict[QueueKey, Range]:
-        try:
-            stats = self._retried(
-                lambda admin: admin.topic_stats(topic, allow_partial=True), missing_at_once=True
-            )
-        except ClientError as error:
-            if isinstance(error, NameServerUnreachable) or not _may_pass(error):
-                raise
-            _log.warning("topic %s: %s", topic, error)
-            return {}
-        return {
-            one.queue: (max(0, one.queue_offset_min), max(0, one.queue_offset_max))
-            for one in stats.queues
-        }
+        return found
 
     def offsets_at(
         self,
@@ -204,52 +202,68 @@ class ClusterView:
         A time after all messages gives the end of the queue. Queues of a broker that does not
         answer are left out, and the broker is in ``away`` then.
         """
-        found: dict[QueueKey, int] = {}
-        away: set[str] = set()
-        for key in keys:
-            if key.broker_name in away:
-                continue
-            try:
-                found[key] = self._offset_at(key, timestamp_ms, boundary)
-            except ClientError as error:
-                _log.warning("%s is away: %s", key.broker_name, error)
-                away.add(key.broker_name)
-        self.away = frozenset(away)
-        return found
-
-    def _offset_at(
-        self, key: QueueKey, timestamp_ms: int, boundary: Literal["lower", "upper"]
-    ) -> int:
-        return max(
-            0,
-            self._retried(lambda admin: admin.search_offset(key, timestamp_ms, boundary=boundary)),
+        wanted = list(keys)
+        found = self._of_queues(
+            wanted,
+            lambda admin, keys: admin.search_offsets_of(keys, timestamp_ms, boundary=boundary),
         )
+        self.away = frozenset(key.broker_name for key in wanted if key not in found)
+        return {key: max(0, place) for key, place in found.items()}
+
+    def _of_queues(
+        self,
+        wanted: Sequence[QueueKey],
+        ask: Callable[[Admin, Sequence[QueueKey]], QueueAnswers[T]],
+    ) -> dict[QueueKey, T]:
+        """Answers about queues; brokers that do not answer are asked again, then left out."""
+        found: dict[QueueKey, T] = {}
+        missing = list(wanted)
+        for attempt in range(self._settings.fetch_retry_count + 1):
+            answers = self._retried(partial(_asked, ask, missing))
+            found |= answers.values
+            refusals = [one for one in answers.failures.values() if not _may_pass(one)]
+            if refusals:
+                raise refusals[0]
+            missing = [key for key in missing if key.broker_name in answers.failures]
+            if not missing:
+                break
+            for name, error in answers.failures.items():
+                _log.info("%s did not tell about its queues: %s", name, error)
+            if attempt < self._settings.fetch_retry_count:
+                _pause(self._settings.fetch_retry_interval_ms)
+        return found
 
     # Publishing.
 
-    def publish(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
-        """Commit consumer offsets for monitors of lag; a failure is only logged.
+    def publish(self, group: str, offsets: Mapping[QueueKey, int]) -> set[QueueKey]:
+        """Commit consumer offsets of a group; returns the queues that have theirs.
 
-        A group that a broker does not know is created there.
+        A group that a broker does not know is created there. Other failures are only logged.
         """
-        failed: defaultdict[str, list[str]] = defaultdict(list)
-        for key, consumer_offset in offsets.items():
-            try:
-                self._publish_one(group, key, consumer_offset)
-            except ClientError as error:
-                failed[str(error)].append(f"{key.topic} {key.broker_name}:{key.queue_id}")
-        for error_text, queues in failed.items():
-            _log.warning("the progress on %s is not published: %s", ", ".join(queues), error_text)
+        written = self._commit(group, offsets)
+        unknown = {
+            key.broker_name
+            for key, refusal in written.items()
+            if refusal and refusal.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        }
+        if unknown:
+            for broker in sorted(unknown):
+                self._opened().create_group(group, broker=broker)
+            written |= self._commit(
+                group, {key: offsets[key] for key in offsets if key.broker_name in unknown}
+            )
+        refused = {key: refusal for key, refusal in written.items() if refusal is not None}
+        for text in sorted({str(refusal) for refusal in refused.values()}):
+            _log.warning("progress is not published: %s", text)
+        return set(written) - set(refused)
 
-    def _publish_one(self, group: str, key: QueueKey, consumer_offset: int) -> None:
-        admin = self._opened()
-        try:
-            admin.commit_offset(group, key, consumer_offset)
-        except BrokerRefused as refusal:
-            if refusal.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                raise
-            admin.create_group(group, broker=key.broker_name)
-            admin.commit_offset(group, key, consumer_offset)
+    def _commit(
+        self, group: str, offsets: Mapping[QueueKey, int]
+    ) -> dict[QueueKey, BrokerRefused | None]:
+        answers = self._opened().commit_offsets_of(group, offsets)
+        for name, error in answers.failures.items():
+            _log.warning("progress is not published at %s: %s", name, error)
+        return dict(answers.values)
 
     # Life.
 
@@ -263,13 +277,13 @@ class ClusterView:
             self._admin.start()
         return self._admin
 
-    def _retried(self, ask: Callable[[Admin], T], *, missing_at_once: bool = False) -> T:
+    def _retried(self, ask: Callable[[Admin], T]) -> T:
         """Repeat a request after transient failures."""
         for _ in range(self._settings.fetch_retry_count):
             try:
                 return ask(self._opened())
             except ClientError as error:
-                if not _may_pass(error) or (missing_at_once and isinstance(error, RouteMissing)):
+                if not _may_pass(error):
                     raise
                 _log.info("the cluster is asked again: %s", error)
             _pause(self._settings.fetch_retry_interval_ms)
@@ -280,6 +294,18 @@ class ClusterView:
         admin, self._admin = self._admin, None
         if admin is not None and self._process_id == os.getpid():
             admin.close()
+
+
+def _queues_of_one(topic: str, admin: Admin) -> list[QueueKey]:
+    return admin.queues(topic)
+
+
+def _asked(
+    ask: Callable[[Admin, Sequence[QueueKey]], QueueAnswers[T]],
+    keys: Sequence[QueueKey],
+    admin: Admin,
+) -> QueueAnswers[T]:
+    return ask(admin, keys)
 
 
 def _may_pass(error: ClientError) -> bool:

@@ -89,13 +89,19 @@ class GroupProgress:
         self._settings = settings
         self._group = settings.group or ""
         self._known_at: set[str] = set()
+        self._published: dict[QueueKey, int] = {}
 
     def publish(self, view: ClusterView, offsets: Mapping[QueueKey, int]) -> None:
         missing = {key.broker_name for key in offsets} - self._known_at
         if missing:
             self._make(missing)
-        told = {key: at for key, at in offsets.items() if key.broker_name in self._known_at}
-        view.publish(self._group, told)
+        told = {
+            key: at
+            for key, at in offsets.items()
+            if key.broker_name in self._known_at and self._published.get(key) != at
+        }
+        for key in view.publish(self._group, told):
+            self._published[key] = told[key]
 
     def _make(self, brokers: set[str]) -> None:
         """Create the group at these brokers, which refuse offsets of an unknown group."""
@@ -239,7 +245,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ranges_now(self, *, age_ms_max: int | None = None) -> dict[QueueKey, Range]:
         view = self._opened()
         age_ms = RANGES_AGE_MS_MAX if age_ms_max is None else age_ms_max
-        return view.ranges(view.queues(), age_ms_max=age_ms)
+        return view.ranges(view.recent_queues(age_ms_max=age_ms), age_ms_max=age_ms)
 
     def _opened(self) -> ClusterView:
         if self._view is None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import (
+    Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from typing import Any, Literal
 
 from contrail.client.admin import Admin as _Twin
+from contrail.client.admin_many_topics import (
+    QueueAnswers,
+    Range,
+)
 from contrail.client.admin_messages import (
     _LONG_MAX,
     KEY_COUNT_MAX,
@@ -28,6 +34,9 @@ from contrail.client.blocking.client import BlockingClient
 from contrail.client.message import ReceivedMessage
 from contrail.client.pulling import PullResult
 from contrail.client.subscriptions import Sql92
+from contrail.errors import (
+    BrokerRefused,
+)
 from contrail.model.group import (
     SubscriptionGroupConfig,
 )
@@ -372,6 +381,44 @@ class AdminCalls(BlockingClient[_Twin]):
     def roll_back_transaction(self, broker: str, transaction_id: str) -> None:
         """Decide an open transaction of a Contrail broker: its message is dropped."""
         return self._run(self._twin.roll_back_transaction, broker, transaction_id)
+
+    def queues_of_topics(self, topics: Sequence[str]) -> dict[str, list[MessageQueue]]:
+        """``queues`` of each topic; topics without a route are left out.
+
+        Raises:
+            NameServerUnreachable: no NameServer answered.
+        """
+        return self._run(self._twin.queues_of_topics, topics)
+
+    def queue_ranges(self, queues: Iterable[MessageQueue]) -> QueueAnswers[Range]:
+        """The smallest and the next offset of each queue.
+
+        Queues of topics that a broker no longer has are left out.
+
+        Raises:
+            NameServerUnreachable: no NameServer answered.
+        """
+        return self._run(self._twin.queue_ranges, queues)
+
+    def search_offsets_of(
+        self,
+        queues: Iterable[MessageQueue],
+        moment: Moment,
+        *,
+        boundary: Literal["lower", "upper"] = "lower",
+    ) -> QueueAnswers[int]:
+        """``search_offset`` of each queue."""
+        return self._run(self._twin.search_offsets_of, queues, moment, boundary=boundary)
+
+    def committed_of(self, group: str, queues: Iterable[MessageQueue]) -> QueueAnswers[int | None]:
+        """``committed`` of each queue."""
+        return self._run(self._twin.committed_of, group, queues)
+
+    def commit_offsets_of(
+        self, group: str, consumer_offsets: Mapping[MessageQueue, int]
+    ) -> QueueAnswers[BrokerRefused | None]:
+        """``commit_offset`` of each queue; the refusal of each queue that a broker refuses."""
+        return self._run(self._twin.commit_offsets_of, group, consumer_offsets)
 
     def lag(
         self,

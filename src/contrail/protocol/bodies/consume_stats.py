@@ -234,6 +234,26 @@ def encode_group_list(groups: Iterable[str]) -> bytes:
     return encode_body({"groupList": sorted(groups)})
 
 
+def decode_group_offsets(body: bytes, group: str) -> dict[str, dict[int, int]]:
+    """One group's offsets in the answer to GET_ALL_CONSUMER_OFFSET, by topic and queue id.
+
+    Raises:
+        RequestRejected: the body is no such table.
+    """
+    what = "a table of consumer offsets"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        owned = {
+            key.rpartition("@")[0]: queues.unknown(frozenset())
+            for key, queues in fields.children("offsetTable").items()
+            if key.rpartition("@")[2] == group
+        }
+        return {
+            topic: {int(queue_id): at for queue_id, at in queues.items() if isinstance(at, int)}
+            for topic, queues in owned.items()
+        }
+
+
 def decode_group_names(body: bytes) -> list[str]:
     """The answer to QUERY_TOPIC_CONSUME_BY_WHO.
 
