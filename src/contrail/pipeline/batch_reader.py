@@ -34,9 +34,10 @@ from contrail.pipeline.offsets import (
     ranges_to_read,
     require_order,
     start_of,
+    start_of_group,
 )
-from contrail.pipeline.options import Place, SourceSettings
-from contrail.pipeline.partitions import QueueSlice, plan_partitions
+from contrail.pipeline.options import Place, PlaceKind, SourceSettings
+from contrail.pipeline.partitions import QueueSlice, Task, pieces_of, plan_partitions
 from contrail.pipeline.pulls import read_slice, subscription_of
 from contrail.pipeline.pushed_filters import (
     NOTHING_PUSHED,
@@ -66,10 +67,7 @@ class BatchReader(DataSourceReader):
             return list(plan_batch(self._settings, view, self._pushed))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, QueueSlice):
-            return read_queue(self._settings, partition, self._plan)
-        # Without any partition Spark makes one of its own.
-        return iter(())
+        return read_task(self._settings, partition, self._plan)
 
 
 class FilteringBatchReader(BatchReader):
@@ -104,10 +102,18 @@ class OfflineReader(DataSourceReader):
         )
 
 
+def read_task(
+    settings: SourceSettings, partition: InputPartition, plan: ColumnPlan
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition; runs on an executor."""
+    for piece in pieces_of(partition):
+        yield from read_queue(settings, piece, plan)
+
+
 def read_queue(
     settings: SourceSettings, piece: QueueSlice, plan: ColumnPlan
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice; runs on an executor."""
+    """The rows of a slice."""
     undecodable = Undecodable(
         refuses=settings.fail_on_decode_error,
         where=f"{queue_name(QueueKey(piece.topic, piece.broker_name, piece.queue_id))}: ",
@@ -123,7 +129,7 @@ def read_queue(
         )
 
 
-def plan_batch(settings: SourceSettings, view: ClusterView, pushed: Pushed) -> list[QueueSlice]:
+def plan_batch(settings: SourceSettings, view: ClusterView, pushed: Pushed) -> list[Task]:
     """The partitions of a batch.
 
     Raises:
@@ -205,6 +211,10 @@ def starting_offsets(
     settings: SourceSettings, view: ClusterView, ranges: Mapping[QueueKey, Range]
 ) -> dict[QueueKey, int]:
     """The first queue offset of each queue, as the options say."""
+    if settings.starting.kind is PlaceKind.GROUP:
+        committed = view.committed(settings.starting.group, ranges)
+        _require_all(ranges, committed)
+        return start_of_group(settings.starting, ranges, committed)
     check_place(settings.starting, ranges)
     return start_of(
         settings.starting,

@@ -210,6 +210,13 @@ class ClusterView:
         self.away = frozenset(key.broker_name for key in wanted if key not in found)
         return {key: max(0, place) for key, place in found.items()}
 
+    def committed(self, group: str, keys: Iterable[QueueKey]) -> dict[QueueKey, int | None]:
+        """A group's offset on each queue, None where it has none.
+
+        Queues of a broker that does not answer are left out.
+        """
+        return self._of_queues(list(keys), lambda admin, keys: admin.committed_of(group, keys))
+
     def _of_queues(
         self,
         wanted: Sequence[QueueKey],

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from contrail.errors import OptionInvalid
+from contrail.errors import NotThere, OptionInvalid
 from contrail.pipeline.options import EARLIEST_OFFSET, LATEST_OFFSET, Place, PlaceKind, parse_queue
 from contrail.protocol.json_style import MessageQueue
 
@@ -62,6 +62,29 @@ def asked_times(place: Place, keys: Collection[QueueKey]) -> dict[int, list[Queu
         for key in sorted(keys):
             asked.setdefault(place.by_queue[key], []).append(key)
     return asked
+
+
+def start_of_group(
+    place: Place,
+    ranges: Mapping[QueueKey, Range],
+    committed: Mapping[QueueKey, int | None],
+) -> dict[QueueKey, int]:
+    """Where a group stands on each queue; a queue without its offset begins at the smallest.
+
+    Raises:
+        NotThere: the group has no offset on any of the queues.
+    """
+    if ranges and all(at is None for at in committed.values()):
+        topics = ", ".join(sorted({key.topic for key in ranges})[:3])
+        raise NotThere(
+            f"{place.option}: group {place.group!r} has no offset on {topics}: correct its name, "
+            "or give earliest"
+        )
+    found = {}
+    for key, (queue_offset_min, _) in ranges.items():
+        at = committed[key]
+        found[key] = queue_offset_min if at is None else at
+    return found
 
 
 def check_place(place: Place, keys: Collection[QueueKey]) -> None:

@@ -76,6 +76,7 @@ SINK_OPTIONS: Mapping[str, str] = {
     "sinkId": "",
     "writeId": "",
 }
+_GROUP_PREFIX = "group:"
 # Other accepted spellings.
 ALIASES: Mapping[str, str] = {"includeHeaders": "includeProperties"}
 
@@ -124,6 +125,7 @@ class PlaceKind(StrEnum):
     OFFSETS = "offsets"
     TIMESTAMP = "timestamp"
     TIMESTAMPS = "timestamps"
+    GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ class Place:
     timestamp_ms: int = 0
     # (topic, broker name, queue id) -> a queue offset, -1, -2, or a time in milliseconds.
     by_queue: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    # The consumer group whose offsets are meant.
+    group: str = ""
     # The option that gave it, for error texts.
     option: str = ""
 
@@ -427,6 +431,8 @@ def _check_source(given: _Given, *, streaming: bool) -> None:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if given.has(name)]
     if len(ways) > 1:
         raise OptionInvalid(f"{' and '.join(ways)}: they exclude each other: give one of them")
+    if offline and (given.text("startingOffsets") or "").lower().startswith(_GROUP_PREFIX):
+        raise OptionInvalid("startingOffsets: a store folder is read without groups: give offsets")
     if not ways and not offline:
         raise OptionInvalid("subscribe: it is missing: give subscribe, subscribePattern or assign")
     _exclude(given, "tags", "sqlFilter")
@@ -588,6 +594,14 @@ def _place(given: _Given, side: str, default: PlaceKind) -> Place:
         return Place(default, option=option)
     if text.lower() in (PlaceKind.EARLIEST, PlaceKind.LATEST):
         return Place(PlaceKind(text.lower()), option=option)
+    if text.lower().startswith(_GROUP_PREFIX):
+        group = text[len(_GROUP_PREFIX) :].strip()
+        if side != "starting" or not group:
+            raise OptionInvalid(
+                f"{option}={text!r}: a read begins where a group stands: give startingOffsets and "
+                "the group's name after group:"
+            )
+        return Place(PlaceKind.GROUP, group=group, option=option)
     offsets = given.json_of(option) or {}
     by_queue = _by_queue(option, offsets, EARLIEST_OFFSET)
     return Place(PlaceKind.OFFSETS, by_queue=by_queue, option=option)

@@ -24,18 +24,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from contrail.client.blocking.admin import Admin
 from contrail.clock import monotonic_ms
-from contrail.errors import ClientError, ContrailError
+from contrail.errors import ContrailError
 from contrail.pipeline.batch_reader import (
     all_ranges,
     check_filter,
-    read_queue,
+    read_task,
     report_losses,
     starting_offsets,
 )
-from contrail.pipeline.cluster import ClusterView, client_settings
+from contrail.pipeline.cluster import ClusterView
 from contrail.pipeline.columns import plan_columns
+from contrail.pipeline.group_progress import GroupProgress
 from contrail.pipeline.offsets import (
     OffsetJson,
     QueueKey,
@@ -82,42 +82,6 @@ class TriggerGate:
         return True
 
 
-class GroupProgress:
-    """Publishes a stream's progress as consumer offsets of a group, and creates the group."""
-
-    def __init__(self, settings: SourceSettings) -> None:
-        self._settings = settings
-        self._group = settings.group or ""
-        self._known_at: set[str] = set()
-        self._published: dict[QueueKey, int] = {}
-
-    def publish(self, view: ClusterView, offsets: Mapping[QueueKey, int]) -> None:
-        missing = {key.broker_name for key in offsets} - self._known_at
-        if missing:
-            self._make(missing)
-        told = {
-            key: at
-            for key, at in offsets.items()
-            if key.broker_name in self._known_at and self._published.get(key) != at
-        }
-        for key in view.publish(self._group, told):
-            self._published[key] = told[key]
-
-    def _make(self, brokers: set[str]) -> None:
-        """Create the group at these brokers, which refuse offsets of an unknown group."""
-        client = client_settings(self._settings.cluster)
-        with Admin(client.namesrv, tls=client.tls) as admin:
-            found = admin.group_configs(allow_partial=True)
-            for broker in sorted(brokers):
-                try:
-                    if self._group not in found.get(broker, {}):
-                        admin.create_group(self._group, broker=broker)
-                    self._known_at.add(broker)
-                except ClientError as error:
-                    # The broker is away, or refuses to create groups; the next commit tries again.
-                    log.warning("the progress is not published at %s: %s", broker, error)
-
-
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues as they grow."""
 
@@ -128,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._view: ClusterView | None = None
         self._target: dict[QueueKey, Range] | None = None
         self._mean_record_bytes = 0.0
-        self._group_progress = GroupProgress(settings)
+        self._group_progress = GroupProgress(settings.cluster, settings.group or "")
 
     # Offsets of the stream.
 
@@ -218,9 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, QueueSlice):
-            return read_queue(self._settings, partition, self._plan)
-        return iter(())
+        return read_task(self._settings, partition, self._plan)
 
     def commit(self, end: dict[str, Any]) -> None:
         ends = from_json(end)

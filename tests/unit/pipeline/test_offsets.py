@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrail.errors import OptionInvalid
+from contrail.errors import NotThere, OptionInvalid
 from contrail.pipeline.offsets import (
     QueueKey,
     Slice,
@@ -23,6 +23,7 @@ from contrail.pipeline.offsets import (
     require_order,
     share_by_lag,
     start_of,
+    start_of_group,
     to_json,
 )
 from contrail.pipeline.options import Place, PlaceKind
@@ -201,3 +202,16 @@ def test_a_queue_that_would_end_before_its_start_is_named(starting: Place, refus
     told = f"endingOffsets: orders broker-a:0 would end at 7, before 9, where {starting.option}"
     with pytest.raises(OptionInvalid, match=told):
         require_order(starting, ending, {A0: 9}, {A0: 7})
+
+
+def test_a_read_begins_where_the_group_stands_and_at_the_beginning_of_other_queues() -> None:
+    place = Place(PlaceKind.GROUP, group="billing", option="startingOffsets")
+    ranges = {A0: (2, 10), A1: (3, 10)}
+    assert start_of_group(place, ranges, {A0: 7, A1: None}) == {A0: 7, A1: 3}
+    assert start_of_group(place, {}, {}) == {}
+
+
+def test_a_group_without_any_offset_is_refused_by_name() -> None:
+    place = Place(PlaceKind.GROUP, group="biling", option="startingOffsets")
+    with pytest.raises(NotThere, match="startingOffsets: group 'biling' has no offset on orders"):
+        start_of_group(place, {A0: (2, 10)}, {A0: None})

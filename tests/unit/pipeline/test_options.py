@@ -143,6 +143,9 @@ def test_the_password_of_a_key_is_not_shown() -> None:
         ({**ORDERS, "endingOffsets": '{"a": {"b:0": -2}}'}, "endingOffsets: a batch cannot end"),
         ({**ORDERS, "startingOffsets": '{"a": {"b:0": -3}}'}, "give a number from -2 on"),
         ({**ORDERS, "startingOffsets": "soon"}, "startingOffsets='soon': it is not JSON"),
+        ({**ORDERS, "startingOffsets": "group:"}, "startingOffsets='group:': a read begins where"),
+        ({**ORDERS, "endingOffsets": "group:billing"}, "endingOffsets='group:billing': a read beg"),
+        ({"storePath": "/s", "startingOffsets": "group:billing"}, "is read without groups"),
         ({**ORDERS, "startingOffsets": '{"a": 3}'}, "startingOffsets: give 'a' an object"),
         ({**ORDERS, "startingTimestamp": "now"}, "startingTimestamp='now': give a whole number"),
         ({**ORDERS, "minPartitions": "0"}, "minPartitions=0: it must be 1 or more"),
@@ -187,6 +190,12 @@ def test_a_default_written_out_contradicts_nothing() -> None:
 
 
 @pytest.mark.proves("spark.source.start-and-end")
+def test_a_batch_and_a_stream_may_begin_where_a_group_stands() -> None:
+    place = Place(PlaceKind.GROUP, group="billing", option="startingOffsets")
+    assert batch(startingOffsets="group:billing").starting == place
+    assert stream(startingOffsets="Group: billing ").starting == place
+
+
 def test_the_starting_place_is_a_time_for_all_then_times_by_queue_then_offsets() -> None:
     by_offset = {"startingOffsets": '{"t": {"b:0": 5, "b:1": -2}}'}
     by_time = {"startingOffsetsByTimestamp": '{"t": {"b:0": 1000}}'}

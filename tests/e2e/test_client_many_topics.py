@@ -1,0 +1,176 @@
+"""Many topics at once: the same facts as topic by topic, with requests that follow the brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from typing import Any, TypeVar
+
+import pytest
+
+from contrail import Message, Producer
+from contrail.client.admin import Admin
+from contrail.client.instance import ClientInstance
+from contrail.errors import NotThere
+from contrail.pipeline.batch_reader import plan_batch
+from contrail.pipeline.cluster import ClusterView
+from contrail.pipeline.columns import default_schema
+from contrail.pipeline.options import SourceSettings
+from contrail.pipeline.pushed_filters import NOTHING_PUSHED
+from contrail.pipeline.stream_reader import StreamReader
+from contrail.protocol.codes import RequestCode
+from contrail.protocol.json_style import MessageQueue
+from contrail.testing import LocalCluster
+
+TOPICS = [f"many-{number:02}" for number in range(20)]
+WITHOUT_RETRIES = {"fetchOffset.numRetries": "0", "subscribePattern": "many-.*"}
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Two brokers with twenty topics; the first three topics have messages and a group."""
+    with LocalCluster(brokers=2) as running:
+        asked(running, _fill)
+        with Producer("many", running.namesrv) as producer:
+            for topic in TOPICS[:3]:
+                for number in range(10):
+                    queue = MessageQueue(topic, "broker-a", number % 2)
+                    producer.send(Message(topic, b"x"), queue=queue)
+        yield running
+
+
+async def _fill(admin: Admin) -> None:
+    for topic in TOPICS:
+        await admin.create_topic(topic, queues=2)
+    await admin.create_group("reader")
+    await admin.commit_offset("reader", MessageQueue(TOPICS[0], "broker-a", 0), 4)
+    await admin.commit_offset("reader", MessageQueue(TOPICS[1], "broker-b", 1), 0)
+
+
+def asked(cluster: LocalCluster, ask: Callable[[Admin], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with Admin(cluster.namesrv) as admin:
+            return await ask(admin)
+
+    return asyncio.run(run())
+
+
+def settings(cluster: LocalCluster, *, streaming: bool = False, **options: str) -> SourceSettings:
+    given = {"namesrvAddr": cluster.namesrv, **WITHOUT_RETRIES, **options}
+    return SourceSettings.of(given, streaming=streaming)
+
+
+@pytest.fixture
+def codes(monkeypatch: pytest.MonkeyPatch) -> Counter[RequestCode]:
+    """How many requests of each kind brokers are asked."""
+    counted: Counter[RequestCode] = Counter()
+    call = ClientInstance.call
+
+    async def counting(
+        self: ClientInstance, address: str, code: RequestCode, *given: Any, **named: Any
+    ) -> Any:
+        counted[code] += 1
+        return await call(self, address, code, *given, **named)
+
+    monkeypatch.setattr(ClientInstance, "call", counting)
+    return counted
+
+
+def test_many_topics_have_the_queues_and_ranges_that_each_has_alone(cluster: LocalCluster) -> None:
+    async def compare(admin: Admin) -> None:
+        found = await admin.queues_of_topics([*TOPICS, "missing"])
+        assert found == {topic: await admin.queues(topic) for topic in TOPICS}
+        assert found == await admin._queues_by_route([*TOPICS, "missing"])
+        queues = [queue for topic in TOPICS for queue in found[topic]]
+        answers = await admin.queue_ranges(queues)
+        assert not answers.failures and set(answers.values) == set(queues)
+        assert answers.values[MessageQueue(TOPICS[0], "broker-a", 1)] == (0, 5)
+        for topic in TOPICS[:4]:
+            for one in (await admin.topic_stats(topic)).queues:
+                reach = one.queue_offset_min, one.queue_offset_max
+                assert answers.values[one.queue] == reach
+        gone = MessageQueue("missing", "broker-a", 0)
+        assert (await admin.queue_ranges([gone])).values == {}
+        ends = await admin.search_offsets_of(queues, 0)
+        assert ends.values == dict.fromkeys(queues, 0)
+
+    asked(cluster, compare)
+
+
+def test_a_group_s_offsets_are_the_same_from_the_brokers_tables(cluster: LocalCluster) -> None:
+    async def compare(admin: Admin) -> None:
+        queues = [queue for topic in TOPICS for queue in await admin.queues(topic)]
+        found = (await admin.committed_of("reader", queues)).values
+        assert {queue: at for queue, at in found.items() if at is not None} == {
+            MessageQueue(TOPICS[0], "broker-a", 0): 4,
+            MessageQueue(TOPICS[1], "broker-b", 1): 0,
+        }
+        few = [queue for queue in queues if queue.topic in TOPICS[:3]]
+        assert (await admin.committed_of("reader", few)).values == {one: found[one] for one in few}
+
+    asked(cluster, compare)
+
+
+def test_a_trigger_asks_for_the_queues_once(
+    cluster: LocalCluster, codes: Counter[RequestCode]
+) -> None:
+    reader = StreamReader(settings(cluster, streaming=True), default_schema(False))
+    try:
+        start = reader.initialOffset()
+        codes.clear()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        reader.reportLatestOffset()
+        reader.partitions(start, end)
+        reader.commit(end)
+        assert codes[RequestCode.GET_ALL_TOPIC_CONFIG] <= 2
+        assert codes[RequestCode.GET_TOPIC_STATS_INFO] <= 2 * len(TOPICS)
+    finally:
+        reader.stop()
+
+
+@pytest.mark.proves("spark.tables.group-start")
+def test_a_batch_and_a_stream_begin_where_a_group_stands(cluster: LocalCluster) -> None:
+    with closing(ClusterView(given := settings(cluster, startingOffsets="group:reader"))) as view:
+        pieces = plan_batch(given, view, NOTHING_PUSHED)
+    starts = {(one.topic, one.broker_name, one.queue_id): one.queue_offset_start for one in pieces}
+    assert starts == {
+        (TOPICS[0], "broker-a", 0): 4,
+        (TOPICS[0], "broker-a", 1): 0,
+        **{(topic, "broker-a", queue): 0 for topic in TOPICS[1:3] for queue in range(2)},
+    }
+    given = settings(cluster, streaming=True, startingOffsets="group:reader")
+    reader = StreamReader(given, default_schema(False))
+    try:
+        assert reader.initialOffset()[TOPICS[0]] == {
+            "broker-a:0": 4,
+            "broker-a:1": 0,
+            "broker-b:0": 0,
+            "broker-b:1": 0,
+        }
+    finally:
+        reader.stop()
+
+
+def test_a_group_that_stands_nowhere_is_refused(cluster: LocalCluster) -> None:
+    given = settings(cluster, startingOffsets="group:raeder")
+    with closing(ClusterView(given)) as view, pytest.raises(NotThere, match="group 'raeder' has"):
+        plan_batch(given, view, NOTHING_PUSHED)
+
+
+def test_the_queues_of_a_broker_that_is_away_are_missing_and_the_others_told() -> None:
+    with LocalCluster(brokers=2) as cluster:
+        asked(cluster, _fill)
+        given = settings(cluster)
+        with closing(ClusterView(given)) as view:
+            queues = view.queues()
+            assert len(queues) == 4 * len(TOPICS)
+            cluster.brokers[1].kill()
+            found = view.ranges(queues)
+            assert {queue.broker_name for queue in found} == {"broker-a"}
+            assert len(found) == 2 * len(TOPICS) and view.away == {"broker-b"}
+            assert set(view.offsets_at(queues, 0)) == set(found)
+            assert set(view.committed("reader", queues)) == set(found)
+            assert view.publish("watcher", dict.fromkeys(queues, 0)) == set(found)
