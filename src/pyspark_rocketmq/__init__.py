@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["DefaultSource", "check", "commit_as_group", "register", "views"]
+    from contrail.pipeline.stream_listener import StreamMetrics
+
+__all__ = ["DefaultSource", "check", "commit_as_group", "register", "views", "watch"]
 
 _LOOK_TIMEOUT_S = 60
 
@@ -79,6 +81,21 @@ def commit_as_group(
     from contrail.pipeline import group_progress
 
     return group_progress.commit_as_group(query, namesrv=namesrv, group=group, **options)
+
+
+def watch(spark: SparkSession, *, host: str = "127.0.0.1", port: int = 0) -> StreamMetrics:
+    """Show the session's streaming queries to Prometheus, from now on; ``close`` what it returns.
+
+    ``address`` of what it returns is the address of ``/metrics``; port 0 takes a free one.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    from contrail.pipeline.stream_listener import StreamMetrics
+
+    metrics = StreamMetrics(spark, host=host, port=port)
+    metrics.start()
+    return metrics
 
 
 def _is_here(spark: SparkSession) -> bool:

@@ -35,7 +35,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class QueueAnswers(Generic[T]):
-    """What brokers answered about queues; ``failures`` has the first error of each other broker.
+    """The answers of brokers about queues; ``failures`` has the first error of each other broker.
 
     A broker that fails one request is not asked on: the answers about its queues are left out.
     """

@@ -28,6 +28,7 @@ from contrail.errors import (
     RouteMissing,
 )
 from contrail.pipeline.jobs import session
+from contrail.pipeline.jobs.progress import Pace
 from contrail.pipeline.jobs.summary import Summary
 from tests.cli.running import check_json
 
@@ -124,6 +125,7 @@ def test_a_dry_run_asks_for_no_consent(capsys: pytest.CaptureFixture[str]) -> No
     assert "job: planned" in capsys.readouterr().out
 
 
+@pytest.mark.proves("spark.scale.exit-codes")
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -236,3 +238,33 @@ def test_the_progress_bar_accepts_all_progress_of_a_job() -> None:
         progress.begin("verifying", None)
         progress.end()
         progress.end()
+
+
+@pytest.mark.proves("spark.scale.jobs-progress")
+def test_the_bar_shows_the_rate_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter((0, 2_000))
+    monkeypatch.setattr(shared, "monotonic_ms", lambda: next(moments))
+    with shared.shown_progress() as progress:
+        progress.begin("copying", 10_000)
+        progress.at(0, lag=9)
+        progress.at(4_000, lag=6)
+        (task,) = progress._bar.tasks
+        assert task.fields["facts"] == "lag 6, 2,000/s, 0:00:03 left"
+    assert shared.pace_texts(Pace(None, None)) == []
+
+
+@pytest.mark.proves("spark.scale.jobs-log")
+@pytest.mark.usefixtures("spark")
+def test_a_job_logs_its_rounds_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    def copying(settings: Settings, *, spark: Any, progress: Any) -> Summary:
+        progress.begin("copying", 2)
+        progress.at(2, batch=1)
+        return job(settings, spark=spark)
+
+    shared.run(copying, Settings(), shared.Running(as_json=True, log_rounds=True))
+    shown = capsys.readouterr()
+    (line,) = shown.err.splitlines()
+    assert {"job": "copying", "stage": "copying", "done": 2, "batch": 1}.items() <= json.loads(
+        line
+    ).items()
+    assert json.loads(shown.out)["outcome"] == "done"

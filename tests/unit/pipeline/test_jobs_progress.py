@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from contrail.pipeline.jobs.progress import SILENT, BatchSum, lag_of, run_query, watch
+from contrail.clock import ManualClock
+from contrail.pipeline.jobs.progress import (
+    SILENT,
+    BatchSum,
+    Pace,
+    PaceKeeper,
+    RoundLines,
+    lag_of,
+    run_query,
+    watch,
+)
 from contrail.pipeline.jobs.summary import Summary
 
 
@@ -143,3 +154,42 @@ def test_a_summary_is_one_json_object_whatever_its_values_are() -> None:
         "facts": {"folder": "/x"},
         "table": [{"queue": "a:0", "messages": 3}],
     }
+
+
+def test_the_pace_is_measured_from_the_first_report_on() -> None:
+    keeper = PaceKeeper(1_000)
+    assert keeper.at(600, 5_000) == Pace(None, None)
+    assert keeper.at(700, 7_000) == Pace(50.0, 6.0)
+    assert keeper.at(1_200, 9_000) == Pace(150.0, 0.0)
+    without_total = PaceKeeper(None)
+    without_total.at(0, 0)
+    assert without_total.at(10, 2_000) == Pace(5.0, None)
+
+
+@pytest.mark.proves("spark.scale.jobs-log")
+def test_a_round_is_one_line_of_json_and_a_repeated_report_none() -> None:
+    out, clock = io.StringIO(), ManualClock(1_000)
+    lines = RoundLines(out, clock, "archive")
+    lines.begin("copying", 100)
+    lines.at(0, lag=None)
+    clock.advance(ms=2_000)
+    lines.at(10, lag=90, batch=0)
+    lines.at(10, lag=90, batch=0)
+    lines.note("a broker is away")
+    lines.end()
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    stage = {"job": "archive", "stage": "copying", "total": 100}
+    unknown = {"perSecond": None, "remainingSeconds": None}
+    assert found == [
+        {**stage, "atMs": 1_000, "done": 0, "lag": None, **unknown},
+        {
+            **stage,
+            "atMs": 3_000,
+            "done": 10,
+            "lag": 90,
+            "batch": 0,
+            "perSecond": 5.0,
+            "remainingSeconds": 18,
+        },
+        {**stage, "atMs": 3_000, "note": "a broker is away"},
+    ]

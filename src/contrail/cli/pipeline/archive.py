@@ -74,6 +74,7 @@ def archive(
     as_json: shared.AsJson = False,
     master: shared.Master = None,
     conf: shared.Conf = None,
+    log_rounds: shared.LogRounds = False,
 ) -> None:
     """Keep topics as Parquet files, each message once, before retention deletes them."""
     shared.require_spark()
@@ -113,7 +114,9 @@ def archive(
         return summary
 
     archive_until.__name__ = "archive"
-    shared.run(archive_until, settings, shared.Running(master, conf, as_json))
+    shared.run(
+        archive_until, settings, shared.Running(master, conf, as_json, log_rounds=log_rounds)
+    )
     if away and not (allow_away or dry_run):
         complain(
             f"brokers are away, and their queues are not archived up to now: {'; '.join(away)}; "

@@ -29,6 +29,7 @@ def compact(
     as_json: shared.AsJson = False,
     master: shared.Master = None,
     conf: shared.Conf = None,
+    log_rounds: shared.LogRounds = False,
 ) -> None:
     """Merge the small files of closed hours; readers see each message once at any moment."""
     shared.require_spark()
@@ -43,4 +44,4 @@ def compact(
         compression=compression,
         dry_run=dry_run,
     )
-    shared.run(job, settings, shared.Running(master, conf, as_json))
+    shared.run(job, settings, shared.Running(master, conf, as_json, log_rounds=log_rounds))

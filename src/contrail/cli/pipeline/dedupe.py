@@ -67,6 +67,7 @@ def dedupe(
     as_json: shared.AsJson = False,
     master: shared.Master = None,
     conf: shared.Conf = None,
+    log_rounds: shared.LogRounds = False,
 ) -> None:
     """Copy a topic to another, dropping repeats of a key within a window."""
     shared.require_spark()
@@ -98,4 +99,8 @@ def dedupe(
         with shared.interrupts() as is_interrupted:
             return job(settings, stop=is_interrupted.is_set, **around)
 
-    shared.run(dedupe, settings, shared.Running(master, conf, as_json, confirm=not yes))
+    shared.run(
+        dedupe,
+        settings,
+        shared.Running(master, conf, as_json, confirm=not yes, log_rounds=log_rounds),
+    )

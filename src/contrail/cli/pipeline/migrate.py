@@ -82,6 +82,7 @@ def migrate(
     as_json: shared.AsJson = False,
     master: shared.Master = None,
     conf: shared.Conf = None,
+    log_rounds: shared.LogRounds = False,
 ) -> None:
     """Move a backlog to a wider topic or another cluster, with its groups' offsets."""
     shared.require_spark()
@@ -113,4 +114,8 @@ def migrate(
         with shared.interrupts() as is_interrupted:
             return job(settings, cut_over=is_interrupted.is_set, **around)
 
-    shared.run(migrate, settings, shared.Running(master, conf, as_json, confirm=not yes))
+    shared.run(
+        migrate,
+        settings,
+        shared.Running(master, conf, as_json, confirm=not yes, log_rounds=log_rounds),
+    )

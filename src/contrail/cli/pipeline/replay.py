@@ -62,6 +62,7 @@ def replay(
     as_json: shared.AsJson = False,
     master: shared.Master = None,
     conf: shared.Conf = None,
+    log_rounds: shared.LogRounds = False,
 ) -> None:
     """Send a group's dead letters back, rate-limited, with an outcome for each of them."""
     shared.require_spark()
@@ -86,4 +87,6 @@ def replay(
         options=cluster.options,
         dry_run=dry_run,
     )
-    shared.run(job, settings, shared.Running(master, conf, as_json, confirm=not yes))
+    shared.run(
+        job, settings, shared.Running(master, conf, as_json, confirm=not yes, log_rounds=log_rounds)
+    )

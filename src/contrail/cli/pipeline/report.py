@@ -13,6 +13,7 @@ from contrail.cli.pipeline.shared import (
     Conf,
     DryRun,
     Folders,
+    LogRounds,
     Master,
     Running,
     failures,
@@ -76,6 +77,7 @@ def report(
     as_json: AsJson = False,
     master: Master = None,
     conf: Conf = None,
+    log_rounds: LogRounds = False,
 ) -> None:
     """Report on a time: traffic, lag, retries, dead letters, latency, skew and hot keys."""
     require_spark()
@@ -104,4 +106,4 @@ def report(
             dry_run=dry_run,
         )
         check(settings)
-    run(job, settings, Running(master=master, conf=conf, as_json=as_json))
+    run(job, settings, Running(master=master, conf=conf, as_json=as_json, log_rounds=log_rounds))

@@ -59,6 +59,7 @@ def restore(
     as_json: shared.AsJson = False,
     master: shared.Master = None,
     conf: shared.Conf = None,
+    log_rounds: shared.LogRounds = False,
 ) -> None:
     """Send a range of an archive back, in each queue's order, nothing twice."""
     shared.require_spark()
@@ -85,4 +86,6 @@ def restore(
         options=cluster.options,
         dry_run=dry_run,
     )
-    shared.run(job, settings, shared.Running(master, conf, as_json, confirm=not yes))
+    shared.run(
+        job, settings, shared.Running(master, conf, as_json, confirm=not yes, log_rounds=log_rounds)
+    )

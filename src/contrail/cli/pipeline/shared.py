@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib.util import find_spec
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -25,6 +26,7 @@ from contrail.cli.exits import ExitCode, exit_code_of
 from contrail.cli.output import complain
 from contrail.cli.pipeline.ending import is_ending, quiet_end, wait_for_the_end
 from contrail.cli.target import target
+from contrail.clock import SystemClock, monotonic_ms
 from contrail.errors import (
     ContrailError,
     DataLost,
@@ -34,6 +36,7 @@ from contrail.errors import (
     RecordUndecodable,
     SinkRefused,
 )
+from contrail.pipeline.jobs.progress import Pace, PaceKeeper, RoundLines
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -74,6 +77,10 @@ Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable."),
 ]
+LogRounds = Annotated[
+    bool,
+    typer.Option("--log-rounds", help="Write a JSON line for each round to standard error."),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 
 
@@ -86,6 +93,8 @@ class Running:
     as_json: bool = False
     # Whether a person must agree to the plan first.
     confirm: bool = False
+    # Lines of JSON instead of a bar.
+    log_rounds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +165,13 @@ def run(job: Callable[..., Summary], settings: Any, running: Running) -> None:
         try:
             if running.confirm and not settings.dry_run:
                 _agree(job(replace(settings, dry_run=True), spark=spark))
-            with shown_progress() as progress:
-                bars.append(progress)
-                summary = job(settings, spark=spark, progress=progress)
+            if running.log_rounds:
+                lines = RoundLines(sys.stderr, SystemClock(), job.__name__)
+                summary = job(settings, spark=spark, progress=lines)
+            else:
+                with shown_progress() as progress:
+                    bars.append(progress)
+                    summary = job(settings, spark=spark, progress=progress)
         finally:
             if not is_ending():
                 spark.stop()
@@ -274,19 +287,22 @@ def shown_progress() -> Iterator[ProgressBar]:
 
 
 class ProgressBar:
-    """A job's progress, drawn."""
+    """A job's progress, drawn, with its rate and the time that it will take yet."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
         self._task: Any = None
+        self._pace = PaceKeeper(None)
 
     def begin(self, what: str, total: int | None) -> None:
         self.end()
         self._task = self._bar.add_task(what, total=total, facts="")
+        self._pace = PaceKeeper(total)
 
     def at(self, done: int, **facts: object) -> None:
         if self._task is not None:
-            text = ", ".join(f"{name} {value}" for name, value in facts.items())
+            told = [f"{name} {value}" for name, value in facts.items()]
+            text = ", ".join(told + pace_texts(self._pace.at(done, monotonic_ms())))
             self._bar.update(self._task, completed=done, facts=text)
 
     def note(self, text: str) -> None:
@@ -300,6 +316,16 @@ class ProgressBar:
         if self._task is not None:
             self._bar.remove_task(self._task)
             self._task = None
+
+
+def pace_texts(pace: Pace) -> list[str]:
+    """A pace in words; nothing that is not known yet."""
+    found = []
+    if pace.per_second is not None:
+        found.append(f"{pace.per_second:,.0f}/s")
+    if pace.remaining_s is not None:
+        found.append(f"{timedelta(seconds=round(pace.remaining_s))} left")
+    return found
 
 
 @contextmanager

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
+
+from contrail.clock import Clock
+from contrail.pipeline.stream_figures import queue_lags
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -50,6 +53,77 @@ class Silent:
 
 
 SILENT = Silent()
+
+
+class Pace(NamedTuple):
+    """How fast a stage is, and how long it will take yet, if that can be said."""
+
+    per_second: float | None
+    remaining_s: float | None
+
+
+class PaceKeeper:
+    """Measures a stage from its first report on: a job that goes on begins with work done."""
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._first: tuple[int, int] | None = None
+
+    def at(self, done: int, now_ms: int) -> Pace:
+        """The pace when ``done`` of the total is done."""
+        if self._first is None:
+            self._first = done, now_ms
+        done_before, began_ms = self._first
+        took_s = (now_ms - began_ms) / 1000
+        if took_s <= 0 or done <= done_before:
+            return Pace(None, None)
+        rate = (done - done_before) / took_s
+        return Pace(rate, None if self._total is None else max(0, self._total - done) / rate)
+
+
+class RoundLines:
+    """Writes a line of JSON for each round of a job: a batch, a pass, a part of a stage.
+
+    Reports that say nothing new write nothing.
+    """
+
+    def __init__(self, out: TextIO, clock: Clock, job: str) -> None:
+        self._out = out
+        self._clock = clock
+        self._job = job
+        self._stage: dict[str, object] = {}
+        self._pace = PaceKeeper(None)
+        self._last: dict[str, object] | None = None
+
+    def begin(self, what: str, total: int | None) -> None:
+        self._stage = {"stage": what, "total": total}
+        self._pace = PaceKeeper(total)
+        self._last = None
+
+    def at(self, done: int, **facts: object) -> None:
+        told = {**self._stage, "done": done, **facts}
+        if told == self._last:
+            return
+        self._last = told
+        pace = self._pace.at(done, self._clock.elapsed_ms())
+        self._write(
+            {
+                **told,
+                "perSecond": None if pace.per_second is None else round(pace.per_second, 1),
+                "remainingSeconds": None if pace.remaining_s is None else round(pace.remaining_s),
+            }
+        )
+
+    def note(self, text: str) -> None:
+        self._write({**self._stage, "note": text})
+
+    def end(self) -> None:
+        self._stage, self._last = {}, None
+
+    def _write(self, facts: Mapping[str, object]) -> None:
+        line = {"job": self._job, "atMs": self._clock.now_ms(), **facts}
+        self._out.write(json.dumps(line, default=str) + "\n")
+        self._out.flush()
 
 
 def watch(
@@ -141,30 +215,6 @@ class BatchSum:
 
 def lag_of(progress: Mapping[str, Any]) -> int | None:
     """How many messages the sources had left after a batch; None if unknown."""
-    lags = [_source_lag(source) for source in progress["sources"]]
-    known = [lag for lag in lags if lag is not None]
+    lags = [queue_lags(source) for source in progress["sources"]]
+    known = [sum(lag.values()) for lag in lags if lag is not None]
     return sum(known) if known else None
-
-
-def _source_lag(source: Mapping[str, Any]) -> int | None:
-    latest, end = _queues(source.get("latestOffset")), _queues(source.get("endOffset"))
-    if latest is None or end is None:
-        return None
-    return sum(max(0, latest[queue] - end.get(queue, 0)) for queue in latest)
-
-
-def _queues(offsets: object) -> dict[tuple[str, str], int] | None:
-    """A source's offsets, as text or parsed, by topic and queue."""
-    if isinstance(offsets, str):
-        try:
-            offsets = json.loads(offsets)
-        except ValueError:
-            return None
-    if not isinstance(offsets, Mapping):
-        return None
-    return {
-        (topic, queue): int(place)
-        for topic, queues in offsets.items()
-        if isinstance(queues, Mapping)
-        for queue, place in queues.items()
-    }
