@@ -21,6 +21,7 @@ from contrail.client.refusals import refused
 from contrail.client.settings import ClientSettings
 from contrail.client.state.pull_ahead import Ask
 from contrail.client.state.routes import MASTER_ID
+from contrail.clock import monotonic_ms
 from contrail.errors import (
     BrokerUnknown,
     CallFailed,
@@ -38,6 +39,8 @@ from contrail.protocol.json_style import MessageQueue, encode_body
 from contrail.wire.blocking_connection import BlockingConnection
 
 _IDLE_PER_ADDRESS_MAX = 4
+_ROUTE_AGE_MS_MAX = 2_000
+_ROUTES_MAX = 1_000
 _PULLED = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -132,6 +135,27 @@ def _has_news(connection: BlockingConnection) -> bool:
 IDLE_CONNECTIONS = IdleConnections()
 
 
+class RecentRoutes:
+    """Routes that this process asked for a moment ago: neighbouring slices have one topic."""
+
+    def __init__(self) -> None:
+        self._routes: dict[tuple[tuple[str, ...], str], tuple[int, TopicRouteData]] = {}
+
+    def get(self, settings: ClientSettings, topic: str) -> TopicRouteData | None:
+        """The route of a topic, if it is recent."""
+        asked_ms, route = self._routes.get((settings.namesrv, topic), (0, None))
+        return route if monotonic_ms() - asked_ms <= _ROUTE_AGE_MS_MAX else None
+
+    def put(self, settings: ClientSettings, topic: str, route: TopicRouteData) -> None:
+        """Remember a route; when too many are remembered, all others are forgotten."""
+        if len(self._routes) >= _ROUTES_MAX:
+            self._routes.clear()
+        self._routes[settings.namesrv, topic] = monotonic_ms(), route
+
+
+RECENT_ROUTES = RecentRoutes()
+
+
 class RawPulls:
     """Pulls of one queue. ``connect`` first, and again after every ``CallFailed``."""
 
@@ -166,7 +190,11 @@ class RawPulls:
             BrokerRefused: the broker refuses the SQL expression.
         """
         self.close()
-        route = self._route()
+        # Another attempt follows a failure: the route may have changed.
+        route = RECENT_ROUTES.get(self._settings, self._queue.topic) if attempt == 0 else None
+        if route is None:
+            route = self._route()
+            RECENT_ROUTES.put(self._settings, self._queue.topic, route)
         found = [one for one in route.brokers if one.broker_name == self._queue.broker_name]
         if not found or not found[0].addresses:
             raise BrokerUnknown(
