@@ -14,6 +14,7 @@ from contrail import Message, Producer
 from contrail.client.admin import Admin
 from contrail.client.instance import ClientInstance
 from contrail.errors import NotThere
+from contrail.pipeline import stream_reader
 from contrail.pipeline.batch_reader import plan_batch
 from contrail.pipeline.cluster import ClusterView
 from contrail.pipeline.columns import default_schema
@@ -174,3 +175,24 @@ def test_the_queues_of_a_broker_that_is_away_are_missing_and_the_others_told() -
             assert set(view.offsets_at(queues, 0)) == set(found)
             assert set(view.committed("reader", queues)) == set(found)
             assert view.publish("watcher", dict.fromkeys(queues, 0)) == set(found)
+
+
+@pytest.mark.proves("spark.scale.bounded-offsets")
+def test_a_stream_forgets_the_queues_of_deleted_topics_and_keeps_those_of_a_broker_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_reader, "RANGES_AGE_MS_MAX", 0)
+    with LocalCluster(brokers=2) as cluster:
+        asked(cluster, _fill)
+        reader = StreamReader(settings(cluster, streaming=True), default_schema(False))
+        try:
+            start = reader.initialOffset()
+            assert set(start) == set(TOPICS)
+            asked(cluster, lambda admin: admin.delete_topic(TOPICS[0]))
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            assert end == {topic: start[topic] for topic in TOPICS[1:]}
+            assert reader.partitions(start, end) == []
+            cluster.brokers[1].kill()
+            assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+        finally:
+            reader.stop()

@@ -191,6 +191,18 @@ class ClusterView:
             _log.warning("no answer from %s: their queues wait", ", ".join(sorted(self.away)))
         return found
 
+    def gone(self, keys: Iterable[QueueKey]) -> set[QueueKey]:
+        """The queues whose broker answers, and says that it has no such topic."""
+        wanted = list(keys)
+        if not wanted:
+            return set()
+        answers = self._retried(lambda admin: admin.queue_ranges(wanted))
+        return {
+            key
+            for key in wanted
+            if key not in answers.values and key.broker_name not in answers.failures
+        }
+
     def offsets_at(
         self,
         keys: Iterable[QueueKey],

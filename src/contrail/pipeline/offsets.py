@@ -145,15 +145,19 @@ def _at(place: Place, key: QueueKey, ends: Range, at_times: Mapping[QueueKey, in
 
 
 def reachable(
-    start: Mapping[QueueKey, int], ranges: Mapping[QueueKey, Range]
+    start: Mapping[QueueKey, int],
+    ranges: Mapping[QueueKey, Range],
+    gone: Collection[QueueKey] = (),
 ) -> tuple[dict[QueueKey, int], list[str]]:
     """The offsets up to which a stream at ``start`` can read now, and the contradictions.
 
-    A queue without a range (its broker is away) keeps its offset. A new queue is first entered at
-    its smallest offset, with nothing read: only queues in ``start`` are replayed exactly. A queue
-    that ends before ``start`` was made anew: it is reported, and the stream goes to its end.
+    A queue without a range (its broker is away) keeps its offset; one of ``gone`` (its broker has
+    deleted the topic) leaves, so that offsets do not grow with every topic that there ever was.
+    A new queue is first entered at its smallest offset, with nothing read: only queues in
+    ``start`` are replayed exactly. A queue that ends before ``start`` was made anew: it is
+    reported, and the stream goes to its end.
     """
-    ends = dict(start)
+    ends = {key: at for key, at in start.items() if key not in gone}
     losses = []
     for key, (queue_offset_min, queue_offset_max) in ranges.items():
         if key not in start:

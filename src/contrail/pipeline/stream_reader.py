@@ -117,7 +117,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetJson:
         starts = from_json(start)
         ranges = self._target if self._target is not None else self._ranges_now()
-        ends, losses = reachable(starts, ranges)
+        gone = self._opened().gone(key for key in starts if key not in ranges)
+        ends, losses = reachable(starts, ranges, gone)
         report_losses(self._settings, losses)
         if isinstance(limit, ReadAllAvailable):
             return to_json(ends)

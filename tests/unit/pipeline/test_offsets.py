@@ -144,6 +144,24 @@ def test_a_stream_waits_for_a_broker_that_is_away_and_enters_new_queues_at_their
     assert (ends, losses) == ({A0: 100, B0: 7, new: 30}, [])
 
 
+@pytest.mark.proves("spark.scale.bounded-offsets")
+def test_a_deleted_topic_leaves_the_offsets_and_comes_back_as_a_new_one() -> None:
+    ends, losses = reachable({A0: 7, B0: 5}, {}, {A0})
+    assert (ends, losses) == ({B0: 5}, [])
+    assert reachable(ends, {A0: (0, 3), B0: (5, 5)}) == ({A0: 0, B0: 5}, [])
+
+
+@pytest.mark.proves("spark.scale.bounded-offsets")
+def test_an_offset_takes_its_digits_and_the_name_of_its_queue() -> None:
+    offsets = {
+        QueueKey(f"topic-{topic:04}", "broker-a", queue): 10**9
+        for topic in range(1_000)
+        for queue in range(8)
+    }
+    per_queue = len(json.dumps(to_json(offsets))) / len(offsets)
+    assert per_queue < len('"broker-a:0": 1000000000, ') + len('"topic-0001": {}, ') / 8 + 1
+
+
 def test_a_queue_that_ends_before_its_read_offset_is_reported() -> None:
     ends, losses = reachable({A0: 500}, {A0: (0, 3)})
     assert ends == {A0: 3}
