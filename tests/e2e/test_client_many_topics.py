@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -13,12 +13,14 @@ import pytest
 from contrail import Message, Producer
 from contrail.client.admin import Admin
 from contrail.client.instance import ClientInstance
-from contrail.errors import NotThere
-from contrail.pipeline import stream_reader
-from contrail.pipeline.batch_reader import plan_batch
+from contrail.errors import ClientError, DataLost, NotThere
+from contrail.pipeline import batch_reader, stream_reader
+from contrail.pipeline.batch_reader import plan_batch, read_task
 from contrail.pipeline.cluster import ClusterView
-from contrail.pipeline.columns import default_schema
+from contrail.pipeline.columns import default_schema, plan_columns
 from contrail.pipeline.options import SourceSettings
+from contrail.pipeline.partitions import QueueSlice, SharedTask, Task
+from contrail.pipeline.pulls import Chunk
 from contrail.pipeline.pushed_filters import NOTHING_PUSHED
 from contrail.pipeline.stream_reader import StreamReader
 from contrail.protocol.codes import RequestCode
@@ -196,3 +198,62 @@ def test_a_stream_forgets_the_queues_of_deleted_topics_and_keeps_those_of_a_brok
             assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
         finally:
             reader.stop()
+
+
+@pytest.fixture(scope="module")
+def uneven(cluster: LocalCluster) -> SharedTask:
+    """A task with short and long slices of one broker, and one from the middle of its queue."""
+    topic = "uneven"
+    asked(cluster, lambda admin: admin.create_topic(topic, queues=8, broker="broker-a"))
+    pieces = []
+    with Producer("many", cluster.namesrv) as producer:
+        for queue_id, count in enumerate([3, 40, 1, 33, 32, 7, 5, 2]):
+            queue = MessageQueue(topic, "broker-a", queue_id)
+            for number in range(count):
+                body = f"{queue_id}-{number}-".encode() * (2_000 if number % 5 == 4 else 1)
+                producer.send(Message(topic, body, tags=f"t{number % 2}"), queue=queue)
+            pieces.append(QueueSlice(topic, "broker-a", queue_id, 0, count))
+    pieces[6] = QueueSlice(topic, "broker-a", 6, 1, 4)
+    return SharedTask(pieces)
+
+
+def rows(given: SourceSettings, task: Task) -> list[dict[str, Any]]:
+    plan = plan_columns(default_schema(True))
+    return [row for batch in read_task(given, task, plan) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("tags", ["*", "t1"])
+def test_short_slices_read_together_are_the_rows_of_each_read_alone(
+    cluster: LocalCluster, uneven: SharedTask, tags: str
+) -> None:
+    given = settings(cluster, tags=tags)
+    alone = [row for piece in uneven.pieces for row in rows(given, piece)]
+    assert rows(given, uneven) == alone
+    assert len(alone) == (121 if tags == "*" else 59)
+
+
+def test_the_order_of_rows_does_not_tell_which_way_they_were_read(
+    cluster: LocalCluster, uneven: SharedTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = settings(cluster)
+    alone = [row for piece in uneven.pieces for row in rows(given, piece)]
+    read_short = batch_reader.read_short
+    ways: list[int] = []
+
+    def missing_some(given: SourceSettings, pieces: Sequence[QueueSlice]) -> list[Chunk | None]:
+        found = read_short(given, pieces)
+        ways.append(sum(chunk is not None for chunk in found))
+        return [None if place % 2 else chunk for place, chunk in enumerate(found)]
+
+    monkeypatch.setattr(batch_reader, "read_short", missing_some)
+    assert rows(given, uneven) == alone
+    assert ways == [6]
+
+
+def test_slices_of_a_deleted_topic_are_a_loss_in_a_shared_task_too(
+    cluster: LocalCluster, uneven: SharedTask
+) -> None:
+    gone = QueueSlice("deleted-meanwhile", "broker-a", 0, 0, 2)
+    given = settings(cluster, pullTimeoutMs="200")
+    with pytest.raises((DataLost, ClientError), match="deleted-meanwhile"):
+        rows(given, SharedTask([uneven.pieces[0], gone]))

@@ -10,7 +10,7 @@ import os
 import select
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -173,7 +173,7 @@ class RawPulls:
         self._subscription = subscription
         self._timeout_ms = timeout_ms
         self._idle = idle
-        self._frames = _PullFrames(_stable_fields(queue, subscription))
+        self._frames = PullFrames(queue, subscription)
         self._connection: BlockingConnection | None = None
         self._asked: dict[int, Ask] = {}
         # A replica may lack the newest messages, or refuse reads.
@@ -191,17 +191,7 @@ class RawPulls:
         """
         self.close()
         # Another attempt follows a failure: the route may have changed.
-        route = RECENT_ROUTES.get(self._settings, self._queue.topic) if attempt == 0 else None
-        if route is None:
-            route = self._route()
-            RECENT_ROUTES.put(self._settings, self._queue.topic, route)
-        found = [one for one in route.brokers if one.broker_name == self._queue.broker_name]
-        if not found or not found[0].addresses:
-            raise BrokerUnknown(
-                f"no route names broker {self._queue.broker_name!r}, which has "
-                f"{named(self._queue)}: check that it is up and registered with the NameServer"
-            )
-        by_id = sorted(found[0].addresses.items())
+        by_id = addresses_of(self._settings, self._queue, self._idle, anew=attempt > 0)
         broker_id, address = by_id[attempt % len(by_id)]
         self.is_master = broker_id == MASTER_ID
         self._connection = self._idle.take(address, self._settings)
@@ -223,40 +213,6 @@ class RawPulls:
         if answer.code != ResponseCode.SUCCESS:
             what = f"the expression {subscription.sub_string!r} for topic {subscription.topic!r}"
             raise refused(answer, what, f"broker {self._queue.broker_name}")
-
-    def _route(self) -> TopicRouteData:
-        problems = []
-        answer: ReceivedResponse | None = None
-        for address in self._settings.namesrv:
-            try:
-                answer = self._asked_for_route(address)
-            except CallFailed as error:
-                problems.append(str(error))
-                continue
-            # A restarted NameServer has no routes until the brokers register.
-            if answer.code != ResponseCode.TOPIC_NOT_EXIST:
-                break
-        if answer is None:
-            raise NameServerUnreachable(f"no NameServer answered: {'; '.join(problems)}")
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            raise route_missing(self._queue.topic)
-        if answer.code != ResponseCode.SUCCESS:
-            raise refused(answer, f"the route of topic {self._queue.topic!r}", "a NameServer")
-        try:
-            return TopicRouteData.decode(answer.body)
-        except RequestRejected as error:
-            raise ClientError(
-                f"the route of {self._queue.topic!r} cannot be read: {error}"
-            ) from error
-
-    def _asked_for_route(self, address: str) -> ReceivedResponse:
-        connection = self._idle.take(address, self._settings)
-        fields = {"topic": self._queue.topic, "acceptStandardJsonOnly": "true"}
-        answer = connection.call(
-            RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, timeout_ms=self._settings.api_timeout_ms
-        )
-        self._idle.give_back(connection, self._settings)
-        return answer
 
     # Pulling.
 
@@ -339,10 +295,70 @@ class RawPulls:
             connection.close()
 
 
-class _PullFrames:
+def addresses_of(
+    settings: ClientSettings, queue: MessageQueue, idle: IdleConnections, *, anew: bool
+) -> list[tuple[int, str]]:
+    """The ids and addresses of a queue's broker, the master's first; ``anew`` asks in any case.
+
+    Raises:
+        RouteMissing: the NameServers know no broker with the topic.
+        BrokerUnknown: the NameServers know other brokers only.
+        NameServerUnreachable: no NameServer can be reached.
+    """
+    route = None if anew else RECENT_ROUTES.get(settings, queue.topic)
+    if route is None:
+        route = _asked_route(settings, queue.topic, idle)
+        RECENT_ROUTES.put(settings, queue.topic, route)
+    found = [one for one in route.brokers if one.broker_name == queue.broker_name]
+    if not found or not found[0].addresses:
+        raise BrokerUnknown(
+            f"no route names broker {queue.broker_name!r}, which has {named(queue)}: check that it "
+            "is up and registered with the NameServer"
+        )
+    return sorted(found[0].addresses.items())
+
+
+def _asked_route(settings: ClientSettings, topic: str, idle: IdleConnections) -> TopicRouteData:
+    problems = []
+    answer: ReceivedResponse | None = None
+    for address in settings.namesrv:
+        try:
+            answer = _answer_of(settings, address, topic, idle)
+        except CallFailed as error:
+            problems.append(str(error))
+            continue
+        # A restarted NameServer has no routes until the brokers register.
+        if answer.code != ResponseCode.TOPIC_NOT_EXIST:
+            break
+    if answer is None:
+        raise NameServerUnreachable(f"no NameServer answered: {'; '.join(problems)}")
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        raise route_missing(topic)
+    if answer.code != ResponseCode.SUCCESS:
+        raise refused(answer, f"the route of topic {topic!r}", "a NameServer")
+    try:
+        return TopicRouteData.decode(answer.body)
+    except RequestRejected as error:
+        raise ClientError(f"the route of {topic!r} cannot be read: {error}") from error
+
+
+def _answer_of(
+    settings: ClientSettings, address: str, topic: str, idle: IdleConnections
+) -> ReceivedResponse:
+    connection = idle.take(address, settings)
+    fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+    answer = connection.call(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, timeout_ms=settings.api_timeout_ms
+    )
+    idle.give_back(connection, settings)
+    return answer
+
+
+class PullFrames:
     """The frames of pulls that differ in their numbers only; other bytes are encoded once."""
 
-    def __init__(self, fields: Mapping[str, str]) -> None:
+    def __init__(self, queue: MessageQueue, subscription: SubscriptionData) -> None:
+        fields = _stable_fields(queue, subscription)
         # The numbers come first, and the opaque is the last number of its kind: the text of a
         # subscription stands between them.
         given = {"queueOffset": _MARK, "maxMsgNums": _MARK, **fields}

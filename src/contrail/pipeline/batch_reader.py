@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import accumulate, groupby, islice
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
@@ -38,7 +40,7 @@ from contrail.pipeline.offsets import (
 )
 from contrail.pipeline.options import Place, PlaceKind, SourceSettings
 from contrail.pipeline.partitions import QueueSlice, Task, pieces_of, plan_partitions
-from contrail.pipeline.pulls import read_slice, subscription_of
+from contrail.pipeline.pulls import Chunk, is_short, read_short, read_slice, subscription_of
 from contrail.pipeline.pushed_filters import (
     NOTHING_PUSHED,
     Pushed,
@@ -51,6 +53,9 @@ from contrail.pipeline.spoken_errors import spoken
 from contrail.protocol.json_style import MessageQueue
 
 log = logging.getLogger(__name__)
+
+# Slices of a shared task that are read together.
+_TOGETHER_MAX = 64
 
 
 class BatchReader(DataSourceReader):
@@ -106,11 +111,56 @@ def read_task(
     settings: SourceSettings, partition: InputPartition, plan: ColumnPlan
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition; runs on an executor."""
-    for piece in pieces_of(partition):
-        yield from read_queue(settings, piece, plan)
+    pieces = pieces_of(partition)
+    if len(pieces) == 1:
+        yield from _read_queue(settings, pieces[0], plan)
+        return
+    for broker_name, neighbours in groupby(pieces, key=lambda piece: piece.broker_name):
+        for some in _some(neighbours):
+            yield from _read_together(settings, broker_name, some, plan)
 
 
-def read_queue(
+def _some(pieces: Iterator[QueueSlice]) -> Iterator[list[QueueSlice]]:
+    while some := list(islice(pieces, _TOGETHER_MAX)):
+        yield some
+
+
+def _read_together(
+    settings: SourceSettings, broker_name: str, pieces: Sequence[QueueSlice], plan: ColumnPlan
+) -> Iterator[pa.RecordBatch]:
+    """The rows of slices on one broker, in their order whichever way each is read.
+
+    A sink may know rows by their place, and a slice that was read the fast way may be read the
+    general way when its batch is replayed.
+    """
+    short = [piece for piece in pieces if is_short(settings, piece)]
+    chunks = dict(zip(short, read_short(settings, short), strict=True))
+    undecodable = Undecodable(
+        refuses=settings.fail_on_decode_error,
+        where=f"{broker_name}, {pieces[0].topic} to {pieces[-1].topic}: ",
+    )
+    for is_read, neighbours in groupby(pieces, key=lambda piece: chunks.get(piece) is not None):
+        if not is_read:
+            for piece in neighbours:
+                yield from _read_queue(settings, piece, plan)
+            continue
+        found = [chunk for piece in neighbours if (chunk := chunks[piece]) is not None]
+        yield from batches(
+            *_joined(found),
+            plan,
+            broker_name=broker_name,
+            raw_body=settings.raw_body,
+            undecodable=undecodable,
+        )
+
+
+def _joined(chunks: Sequence[Chunk]) -> Chunk:
+    starts = accumulate((len(buffer) for buffer, _ in chunks), initial=0)
+    placed = [positions + start for start, (_, positions) in zip(starts, chunks, strict=False)]
+    return b"".join(buffer for buffer, _ in chunks), np.concatenate(placed)
+
+
+def _read_queue(
     settings: SourceSettings, piece: QueueSlice, plan: ColumnPlan
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice."""

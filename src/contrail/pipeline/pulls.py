@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contrail.client.raw_pulls import BUSY_CODES, RawAnswer, RawPulls, named
+from contrail.client.short_pulls import SHORT_COUNT_MAX, ShortPull, pull_short
 from contrail.client.state.pull_ahead import Ask, PullAhead, Stretch
 from contrail.clock import monotonic_ms
 from contrail.errors import BrokerRefused, CallFailed, ClientError, ContrailError, DataLost
@@ -66,6 +67,40 @@ def read_slice(settings: SourceSettings, piece: QueueSlice) -> Iterator[Chunk]:
         reading.pulls.close()
         raise
     reading.pulls.release()
+
+
+def read_short(settings: SourceSettings, pieces: Sequence[QueueSlice]) -> list[Chunk | None]:
+    """The chunk of each short slice, read together; None where ``read_slice`` must read.
+
+    The fast way of slices without a filter: an answer counts if it has exactly the slice's records.
+    """
+    wanted = [
+        ShortPull(
+            MessageQueue(piece.topic, piece.broker_name, piece.queue_id),
+            piece.queue_offset_start,
+            piece.queue_offset_end,
+        )
+        for piece in pieces
+    ]
+    bodies = pull_short(
+        client_settings(settings.cluster), wanted, timeout_ms=settings.pull_timeout_ms
+    )
+    return [_whole(pull, body) for pull, body in zip(wanted, bodies, strict=True)]
+
+
+def is_short(settings: SourceSettings, piece: QueueSlice) -> bool:
+    """Whether ``read_short`` may read a slice."""
+    count = piece.queue_offset_end - piece.queue_offset_start
+    return count <= SHORT_COUNT_MAX and subscription_of(settings, piece.topic).takes_all
+
+
+def _whole(pull: ShortPull, body: bytes | None) -> Chunk | None:
+    if body is None:
+        return None
+    positions = walk(body, 0, len(body))
+    wanted = np.arange(pull.queue_offset_start, pull.queue_offset_end)
+    is_whole = np.array_equal(numbers(body, positions, "queueOffset"), wanted)
+    return (body, positions) if is_whole else None
 
 
 class _Gathered:
