@@ -13,7 +13,7 @@ import pytest
 from contrail import Message, Producer
 from contrail.client.admin import Admin
 from contrail.client.instance import ClientInstance
-from contrail.errors import ClientError, DataLost, NotThere
+from contrail.errors import BrokerRefused, ClientError, DataLost, NotThere
 from contrail.pipeline import batch_reader, stream_reader
 from contrail.pipeline.batch_reader import plan_batch, read_task
 from contrail.pipeline.cluster import ClusterView
@@ -23,7 +23,7 @@ from contrail.pipeline.partitions import QueueSlice, SharedTask, Task
 from contrail.pipeline.pulls import Chunk
 from contrail.pipeline.pushed_filters import NOTHING_PUSHED
 from contrail.pipeline.stream_reader import StreamReader
-from contrail.protocol.codes import RequestCode
+from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.json_style import MessageQueue
 from contrail.testing import LocalCluster
 
@@ -103,6 +103,27 @@ def test_many_topics_have_the_queues_and_ranges_that_each_has_alone(cluster: Loc
     asked(cluster, compare)
 
 
+def test_brokers_that_do_not_tell_all_figures_are_asked_topic_by_topic(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Admin._ask
+
+    async def as_apache(
+        self: Admin, broker: Any, code: RequestCode, fields: Any, what: str, **named: Any
+    ) -> Any:
+        if code == RequestCode.LIST_FIGURES:
+            raise BrokerRefused(what, code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="")
+        return await ask(self, broker, code, fields, what, **named)
+
+    async def ranges(admin: Admin) -> Any:
+        queues = [queue for topic in TOPICS for queue in await admin.queues(topic)]
+        return (await admin.queue_ranges(queues)).values
+
+    told = asked(cluster, ranges)
+    monkeypatch.setattr(Admin, "_ask", as_apache)
+    assert asked(cluster, ranges) == told
+
+
 def test_a_group_s_offsets_are_the_same_from_the_brokers_tables(cluster: LocalCluster) -> None:
     async def compare(admin: Admin) -> None:
         queues = [queue for topic in TOPICS for queue in await admin.queues(topic)]
@@ -117,19 +138,20 @@ def test_a_group_s_offsets_are_the_same_from_the_brokers_tables(cluster: LocalCl
     asked(cluster, compare)
 
 
-def test_a_trigger_asks_for_the_queues_once(
+@pytest.mark.proves("spark.scale.requests-per-broker")
+def test_a_trigger_asks_each_broker_once_for_its_queues_and_once_for_their_ends(
     cluster: LocalCluster, codes: Counter[RequestCode]
 ) -> None:
     reader = StreamReader(settings(cluster, streaming=True), default_schema(False))
     try:
         start = reader.initialOffset()
-        codes.clear()
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         reader.reportLatestOffset()
         reader.partitions(start, end)
         reader.commit(end)
-        assert codes[RequestCode.GET_ALL_TOPIC_CONFIG] <= 2
-        assert codes[RequestCode.GET_TOPIC_STATS_INFO] <= 2 * len(TOPICS)
+        # Two looks at most, the start's and the trigger's, of one request to each of two brokers.
+        assert set(codes) == {RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.LIST_FIGURES}
+        assert max(codes.values()) <= 4
     finally:
         reader.stop()
 

@@ -8,6 +8,7 @@ way at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,12 @@ from contrail.client.state.routes import TopicRoute
 from contrail.errors import BrokerRefused, BrokerUnknown, ClientError, RouteMissing
 from contrail.model.topic import Perm, TopicConfig
 from contrail.protocol.bodies.consume_stats import decode_group_offsets
+from contrail.protocol.bodies.figures import Figures
 from contrail.protocol.bodies.topics import decode_topic_stats
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.json_style import MessageQueue
+
+_log = logging.getLogger(__name__)
 
 # From so many topics on the brokers' tables are shorter than an answer for each topic.
 _FROM_TABLES = 16
@@ -57,8 +61,9 @@ class ManyTopicsAdmin(OffsetAdmin):
             return await self._queues_by_route(topics)
         try:
             found = await self._queues_by_table(frozenset(topics))
-        except ClientError:
+        except ClientError as error:
             # The routes still name the queues of a broker that does not tell its table.
+            _log.debug("asking route by route: %s", error)
             found = None
         return await self._queues_by_route(topics) if found is None else found
 
@@ -108,15 +113,48 @@ class ManyTopicsAdmin(OffsetAdmin):
         Raises:
             NameServerUnreachable: no NameServer answered.
         """
+        listed = list(queues)
         brokers = await self._brokers_by_name()
+        told = await self._told_at_once(listed, brokers)
 
-        async def ask(queues: Sequence[MessageQueue]) -> dict[MessageQueue, Range]:
+        async def ask(queues: Sequence[MessageQueue]) -> Mapping[MessageQueue, Range]:
             name, topic = queues[0].broker_name, queues[0].topic
             if name not in brokers:
                 raise BrokerUnknown(f"no NameServer knows broker {name!r} now")
+            if name in told:
+                return {queue: told[name][queue] for queue in queues if queue in told[name]}
             return await self._ranges_of(brokers[name], topic, queues)
 
-        return await self._by_topic(queues, ask)
+        return await self._by_topic(listed, ask)
+
+    async def _told_at_once(
+        self, queues: Sequence[MessageQueue], brokers: Mapping[str, BrokerAddress]
+    ) -> dict[str, Mapping[MessageQueue, Range]]:
+        """The ranges of all queues of brokers that tell them with one request, by broker name."""
+        topics: defaultdict[str, set[str]] = defaultdict(set)
+        for queue in queues:
+            topics[queue.broker_name].add(queue.topic)
+        names = [name for name in brokers if len(topics[name]) >= _FROM_TABLES]
+        found = await asyncio.gather(*(self._ranges_told(brokers[name]) for name in names))
+        return {name: one for name, one in zip(names, found, strict=True) if one is not None}
+
+    async def _ranges_told(self, broker: BrokerAddress) -> Mapping[MessageQueue, Range] | None:
+        what = "the figures of all topics"
+        try:
+            answer = await self._ask(broker, RequestCode.LIST_FIGURES, {}, what)
+            figures = decoded(Figures.decode, answer, what)
+        except ClientError as error:
+            # Apache's brokers do not know the request, others may not answer it to everyone.
+            _log.debug("asking topic by topic: %s", error)
+            return None
+        return {
+            MessageQueue(topic, broker.broker_name, queue_id): (
+                max(0, figures.queue_mins[begin + queue_id]),
+                max(0, figures.queue_maxs[begin + queue_id]),
+            )
+            for topic, (begin, end) in zip(figures.topics, figures.queue_spans(), strict=False)
+            for queue_id in range(end - begin)
+        }
 
     async def _ranges_of(
         self, broker: BrokerAddress, topic: str, queues: Sequence[MessageQueue]
@@ -163,9 +201,9 @@ class ManyTopicsAdmin(OffsetAdmin):
         if len({queue.topic for queue in listed}) >= _FROM_TABLES:
             try:
                 return await self._committed_by_table(group, listed)
-            except ClientError:
+            except ClientError as error:
                 # Some brokers do not give their whole table to clients; each queue may be asked.
-                pass
+                _log.debug("asking queue by queue: %s", error)
 
         async def ask(queues: Sequence[MessageQueue]) -> dict[MessageQueue, int | None]:
             return {queue: await self.committed(group, queue) for queue in queues}
