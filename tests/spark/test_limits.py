@@ -58,12 +58,9 @@ def test_spark_prunes_no_columns_takes_no_figures_and_has_no_tables(
     assert progress is not None
     assert not progress["sources"][0]["metrics"] and not progress["sink"]["metrics"]
     given = ", ".join(f"{name} '{value}'" for name, value in options.items())
-    spark.sql(f"CREATE TABLE limited USING rocketmq OPTIONS ({given})")
-    try:
-        with pytest.raises(PySparkException, match="namesrvAddr: it is missing"):
-            spark.sql("SELECT count(*) FROM limited").collect()
-    finally:
-        spark.sql("DROP TABLE limited")
+    # Spark adds options of its own to those of a table, and a source cannot tell them apart.
+    with pytest.raises(PySparkException, match="provider: there is no such option"):
+        spark.sql(f"CREATE TABLE limited USING rocketmq OPTIONS ({given})")
 
 
 def plan_of(frame: DataFrame) -> list[str]:
