@@ -181,7 +181,9 @@ class ClusterView:
         wanted = list(keys)
         if not (self._ranges.is_fresh(age_ms_max) and self._asked_keys.issuperset(wanted)):
             began_ms = monotonic_ms()
-            found = self._of_queues(wanted, lambda admin, keys: admin.queue_ranges(keys))
+            found = self._of_queues(
+                wanted, lambda admin, keys: admin.queue_ranges(keys), each_broker=False
+            )
             self._ranges = _Remembered(found, began_ms)
             self._asked_keys = frozenset(wanted)
         known = self._ranges.value
@@ -233,8 +235,14 @@ class ClusterView:
         self,
         wanted: Sequence[QueueKey],
         ask: Callable[[Admin, Sequence[QueueKey]], QueueAnswers[T]],
+        *,
+        each_broker: bool = True,
     ) -> dict[QueueKey, T]:
-        """Answers about queues; brokers that do not answer are asked again, then left out."""
+        """Answers about queues; brokers that do not answer are asked again, then left out.
+
+        Without ``each_broker`` they are asked again only if no broker answered: a stream goes on
+        with the others.
+        """
         found: dict[QueueKey, T] = {}
         missing = list(wanted)
         for attempt in range(self._settings.fetch_retry_count + 1):
@@ -244,7 +252,7 @@ class ClusterView:
             if refusals:
                 raise refusals[0]
             missing = [key for key in missing if key.broker_name in answers.failures]
-            if not missing:
+            if not missing or (answers.values and not each_broker):
                 break
             for name, error in answers.failures.items():
                 _log.info("%s did not tell about its queues: %s", name, error)

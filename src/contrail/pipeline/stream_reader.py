@@ -117,7 +117,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetJson:
         starts = from_json(start)
         ranges = self._target if self._target is not None else self._ranges_now()
-        gone = self._opened().gone(key for key in starts if key not in ranges)
+        view = self._opened()
+        unknown = [key for key in starts if key not in ranges and key.broker_name not in view.away]
+        gone = view.gone(unknown)
         ends, losses = reachable(starts, ranges, gone)
         report_losses(self._settings, losses)
         if isinstance(limit, ReadAllAvailable):
