@@ -88,23 +88,17 @@ def test_update_sub_group_list_creates_every_group_of_a_file(
         assert len(re.findall(r"retryMaxTimes += +7\b", config)) == len(cluster.brokers)
 
 
-def test_set_consume_mode_confirms_that_groups_pull(cluster: Cluster, mqadmin: MqAdmin) -> None:
-    topic = new_topic(mqadmin, "Pulled")
-    mqadmin.run("updateSubGroup", "-c", CLUSTER_NAME, "-g", "Pullers")
-    words = ("-t", topic, "-g", "Pullers", "-m", "PULL")
+@pytest.mark.parametrize("mode", ["PULL", "POP"])
+def test_set_consume_mode_says_how_a_group_consumes(
+    cluster: Cluster, mqadmin: MqAdmin, mode: str
+) -> None:
+    topic = new_topic(mqadmin, "Moded")
+    mqadmin.run("updateSubGroup", "-c", CLUSTER_NAME, "-g", "Movers")
+    words = ("-t", topic, "-g", "Movers", "-m", mode, "-q", "2")
     printed = mqadmin.run("setConsumeMode", "-c", CLUSTER_NAME, *words)
     for broker in cluster.brokers:
         assert f"set consume mode to {broker.address} success." in printed
-    assert f"topic[{topic}] group[Pullers] consume mode[PULL] popShareQueueNum[0]" in printed
-
-
-@pytest.mark.skipif(TARGET == "apache", reason="Apache's brokers serve pops")
-def test_set_consume_mode_refuses_pops_by_name(broker: Broker, mqadmin: MqAdmin) -> None:
-    topic = new_topic(mqadmin, "Popped")
-    words = ("-t", topic, "-g", "Poppers", "-m", "POP", "-q", "2")
-    printed = mqadmin.run("setConsumeMode", "-b", broker.address, *words)
-    assert "CODE: 3" in printed
-    assert "by POP: this broker serves pulls only" in printed
+    assert f"topic[{topic}] group[Movers] consume mode[{mode}] popShareQueueNum[2]" in printed
 
 
 def test_set_consume_mode_of_an_unknown_topic_says_so(broker: Broker, mqadmin: MqAdmin) -> None:

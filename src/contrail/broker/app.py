@@ -28,6 +28,7 @@ from contrail.broker.jobs import register_jobs
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.message_kinds import MessageKinds
 from contrail.broker.metric_sources import broker_metrics
+from contrail.broker.pop_side import PopBegins
 from contrail.broker.replica_side import SideNeed
 from contrail.broker.replica_wiring import RoleTerms, replica_side
 from contrail.broker.replication_config import ReplicationConfig
@@ -38,9 +39,11 @@ from contrail.broker.services.deriving import Deriving
 from contrail.broker.services.escape_ledger import load_escaped
 from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.group_changes import GroupChanges
+from contrail.broker.services.kv_store import require_no_kv_store
 from contrail.broker.services.pull_admission import PullAdmission
 from contrail.broker.services.recall_key import load_recall_key
 from contrail.broker.services.registration import Registration
+from contrail.broker.services.route_cache import RouteCache
 from contrail.broker.services.runtime_report import RuntimeReport
 from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.services.send_dedupe import SendDedupe
@@ -57,7 +60,8 @@ from contrail.clock import Clock
 from contrail.errors import RecordDamaged, StorePoisoned, StoreReadOnly
 from contrail.model.host import Host, pack_host
 from contrail.model.topic import TopicConfig
-from contrail.protocol.codes import ResponseCode
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.json_style import MessageQueue
 from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
 from contrail.runtime.memory import memory_bytes
@@ -217,6 +221,7 @@ class Broker:
         if self.metrics is not None:
             await self.metrics.stop()
         await self.pulls.release_all()
+        self.kinds.pop.stop()
         self._sliced.close()
         self.tables.expressions.close()
         self.far_reads.close()
@@ -268,6 +273,7 @@ class Broker:
 
     def _open(self) -> None:
         """Load the tables and recover the store; runs off the loop, for it may take long."""
+        require_no_kv_store(self._files, self._store_config.root)
         self.tables = Tables.load(self._config, self._store_config, self._files, self._clock)
         self._escaped = load_escaped(self._files, self._store_config.root)
         self._recall_seal = RecallSeal(self._recall_key(), secrets.token_bytes)
@@ -378,6 +384,10 @@ class Broker:
         again.counts = self.router.counts
         self.far_reads.begin(again.handle, self._loop)
         self._sliced.replies_by(self.router.finish)
+        pop = self.far_reads.guarded(handlers)[RequestCode.POP_MESSAGE]
+        self.kinds.pop.serve_by(
+            lambda request, peer: again.finish(request, peer, lambda: pop(request, peer))
+        )
         self.tables.expressions.begin(self._loop, self.router.finish)
 
     def _wire_services(self) -> None:
@@ -526,7 +536,12 @@ class Broker:
     def _topic_changed(self, config: TopicConfig) -> None:
         """Queues may be gone, or may not be read any more: answer the pulls held there."""
         self._topics_changed()
-        self.pulls.held.wake_topic(config.topic.encode())
+        self._wake_topic(config.topic.encode())
+
+    def _wake_topic(self, topic: bytes) -> None:
+        """Answer what waits for a topic: it was changed, reset or deleted."""
+        self.pulls.held.wake_topic(topic)
+        self.kinds.pop.waits.wake_topic(topic.decode("utf-8", "replace"))
 
     def _store_admitted(self) -> None:
         """Store the admitted sends, so that a deletion takes them along."""
@@ -535,14 +550,16 @@ class Broker:
 
     def _topic_deleted(self, topic: str) -> None:
         self._topics_changed()
-        self.pulls.held.wake_topic(topic.encode())
+        self._wake_topic(topic.encode())
 
     def _handlers(self) -> dict[int, Handler]:
         self.sends = self._send_handler()
         self.pulls = self._pull_handler()
         self.pulls.redirect = self.replicas.redirect
         self.pulls.keeps_progress = self._role.leads
-        parked = self.pulls.held.parked.by_queue
+        held = self.pulls.held.parked
+        self.kinds.pop.begin(PopBegins(read=self.pulls.read, watched=held, loop=self._loop))
+        parked = held.by_queue
         self.store.watch(parked)
         self._deriving = Deriving(self.store, parked, self._loop, on_broken=self.failed.set)
         self._sliced = StoreSlicedRequests(self._loop, self.store.disk_waits, self.far_reads)
@@ -562,7 +579,8 @@ class Broker:
             clock=self._clock,
             address=self.address,
             broker_name=self._config.broker_name,
-            wake=self.pulls.held.wake_topic,
+            routes=self._route_cache(),
+            wake=self._wake_topic,
             waiting=self.kinds.waiting,
         )
         families: tuple[Family, ...] = (
@@ -575,6 +593,21 @@ class Broker:
             self.kinds,
         )
         return {code: handler for family in families for code, handler in family.table().items()}
+
+    def _route_cache(self) -> RouteCache:
+        return RouteCache(
+            lambda: self._caller,
+            lambda: self.registration.name_servers,
+            self._own_queues,
+            self._clock,
+        )
+
+    def _own_queues(self, topic: str) -> list[MessageQueue] | None:
+        config = self.tables.topics.table.get(topic)
+        if config is None or not config.readable:
+            return None
+        name = self._config.broker_name
+        return [MessageQueue(topic, name, number) for number in range(config.read_queue_count)]
 
     def _send_handler(self) -> SendHandler:
         return SendHandler(
@@ -700,6 +733,7 @@ class Broker:
 
     def _on_arrival(self, arrivals: list[Arrival]) -> None:
         self.pulls.held.arrived(arrivals)
+        self.kinds.pop.arrived(arrivals)
 
     def _on_flushed(self, physical_end: int) -> None:
         """Called on the flusher's thread."""

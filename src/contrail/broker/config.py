@@ -31,6 +31,13 @@ class BrokerRole(StrEnum):
         return self is not BrokerRole.SLAVE
 
 
+class RequestMode(StrEnum):
+    """How a group asks for a topic's messages."""
+
+    PULL = "PULL"
+    POP = "POP"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Everything the broker room can be told. Each field names its RocketMQ property."""
@@ -91,6 +98,20 @@ class BrokerConfig:
     replies_stored: bool = setting("storeReplyMessageEnable", True)
     recall_enabled: bool = setting("recallMessageEnable", True)
     deletion_names_topic: bool = setting("appendTopicForTimerDeleteKey", False)
+
+    pop_waiters_per_key_max: int = setting("popPollingSize", 1024, lowest=0)
+    pop_waiters_max: int = setting("maxPopPollingSize", 100_000, lowest=0)
+    pop_retry_probability: int = setting("popFromRetryProbability", 20, lowest=0, highest=100)
+    pop_retry_v2: bool = setting("enableRetryTopicV2", False)
+    pop_reads_retry_v1: bool = setting("retrieveMessageFromPopRetryTopicV1", True)
+    pop_returns_retry_topic: bool = setting("popResponseReturnActualRetryTopic", False)
+    pop_starts_in_memory: bool = setting("initPopOffsetByCheckMsgInMem", True)
+    pop_grace_ms: int = setting("contrailPopGraceMs", 1000, lowest=0, highest=60000)
+    assigns_queues: bool = setting("serverLoadBalancerEnable", True)
+    default_request_mode: RequestMode = setting(  # noqa: RUF009
+        "defaultMessageRequestMode", RequestMode.PULL
+    )
+    default_pop_share_count: int = setting("defaultPopShareQueueNum", -1, lowest=-1)
 
     sink_retention_ms: int = setting("contrailSinkRetentionMs", 30 * 86_400_000, lowest=1)
 

@@ -18,6 +18,7 @@ from contrail.broker.handlers.request_modes import RequestModeHandlers
 from contrail.broker.handlers.system_messages import SystemMessageHandlers
 from contrail.broker.handlers.topics import TopicHandlers
 from contrail.broker.services.group_changes import GroupChanges
+from contrail.broker.services.route_cache import RouteCache
 from contrail.broker.services.sliced_requests import StoreSlicedRequests
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.tables import Tables
@@ -44,7 +45,8 @@ class FamiliesNeed:
     clock: Clock
     address: str
     broker_name: str
-    # Answers the held pulls of a topic.
+    routes: RouteCache
+    # Answers the held pulls and pops of a topic.
     wake: Callable[[bytes], None]
     waiting: Callable[[], WaitingCounts]
 
@@ -141,5 +143,13 @@ def handler_families(need: FamiliesNeed) -> tuple[Family, ...]:
             in_slices=in_slices,
         ),
         SystemMessageHandlers(store, tables.topics.names),
-        RequestModeHandlers(tables.topics.table, tables.groups, clock=clock),
+        RequestModeHandlers(
+            tables.topics.table,
+            tables.groups,
+            tables.request_modes,
+            tables.consumers,
+            need.routes,
+            tables.settings,
+            clock=clock,
+        ),
     )

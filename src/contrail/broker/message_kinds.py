@@ -12,6 +12,7 @@ from contrail.broker.handlers.send_back import SendBackHandlers
 from contrail.broker.handlers.timers import TimerHandlers
 from contrail.broker.handlers.transactions import TransactionHandlers
 from contrail.broker.kinds_need import KindsNeed
+from contrail.broker.pop_side import PopSide
 from contrail.broker.services.delay_levels import DelayLevels
 from contrail.broker.services.delivery_memory import (
     DeliveryMemory,
@@ -27,6 +28,7 @@ from contrail.broker.services.transaction_operators import TransactionOperators
 from contrail.broker.services.transactions import Transactions
 from contrail.broker.sinks import Sinks
 from contrail.broker.state.transactions import OpenTransactions
+from contrail.model.message import StoredMessage
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Request
 from contrail.runtime.schedule import Schedule
@@ -85,6 +87,7 @@ class MessageKinds:
         self.open_transactions = OpenTransactions()
         self._wire_transactions(self.open_transactions)
         self.sinks = Sinks(need, self.transactions, self.open_transactions)
+        self.pop = PopSide(need)
         if need.leads:
             self._keep_memory()
 
@@ -113,6 +116,7 @@ class MessageKinds:
                 lambda: self.timers.durable_end,
                 lambda: self.transactions.durable_end,
                 lambda: self.sinks.file.durable_end,
+                lambda: self.pop.memory.durable_end,
             ],
         )
 
@@ -167,17 +171,25 @@ class MessageKinds:
             need.store_config.root,
             need.store,
             read_from=min((place for place in forgotten if place is not None), default=None),
-            watch=self.sinks.file.take,
+            watch=self._watch,
         )
         self.escaped.forget_before(need.store.physical_min)
         delivered.take_escaped(self.escaped.waited, self.escaped.halves)
         self.sinks.file.begin(delivered.physical_start)
         self.delays.recover(delivered)
+        self.timers.note_waiting(self.pop.revive_topic.encode())
         self.timers.recover(delivered)
+        self.pop.memory.begin(delivered.physical_start)
+        self.pop.revive.recover(self.timers.take_noted(), delivered)
         self.transactions.recover(delivered)
 
     def waiting(self) -> WaitingCounts:
         return WaitingCounts(self.timers.pending_count, len(self.open_transactions))
+
+    def _watch(self, message: StoredMessage) -> None:
+        """A message that the cursors may not know of."""
+        self.sinks.file.take(message)
+        self.pop.memory.take(message)
 
     def table(self) -> dict[int, Handler]:
         families = (
@@ -186,6 +198,7 @@ class MessageKinds:
             self._timer_handlers,
             self._transaction_handlers,
             self.sinks.handlers,
+            self.pop,
         )
         return {code: handler for family in families for code, handler in family.table().items()}
 
@@ -202,6 +215,7 @@ class MessageKinds:
             lambda: self._checks.interval_ms, self._checks.run, name="transaction checks"
         )
         self.sinks.register(schedule)
+        self.pop.register(schedule)
 
     def ends_a_recent_half(self, frame: object) -> bool:
         """Whether a frame is the end of a transaction that is looked for in memory alone."""
@@ -217,6 +231,8 @@ class MessageKinds:
             self.transactions.append_run()
         if self.sinks.transactions.is_behind:
             self.sinks.transactions.carry_on()
+        if self.pop.pops.has_work:
+            self.pop.pops.append_run()
 
     async def close(self) -> None:
         """Answer nobody any more; the log stays open."""
@@ -227,4 +243,5 @@ class MessageKinds:
         if not self._need.leads:
             return
         self.transactions.keep_cursors()
+        self.pop.close_files()
         self.timers.close()

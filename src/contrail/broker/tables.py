@@ -14,6 +14,7 @@ from contrail.broker.services.persistence import Persistence
 from contrail.broker.services.request_modes import RequestModes
 from contrail.broker.services.setting_changes import SettingChanges
 from contrail.broker.services.stored_tables import (
+    OffsetFile,
     keep_consumer_offsets,
     keep_filters,
     keep_groups,
@@ -66,6 +67,7 @@ class Tables:
     topics: Topics
     groups: Groups
     consumer_offsets: ConsumerOffsets
+    offset_file: OffsetFile
     filters: FilterTable
     expressions: LongExpressions
     persistence: Persistence
@@ -109,6 +111,7 @@ class Tables:
             ),
             groups=Groups(load_groups(files, root), settings),
             consumer_offsets=load_consumer_offsets(files, root),
+            offset_file=OffsetFile(),
             filters=filters,
             expressions=expressions,
             persistence=persistence,
@@ -127,6 +130,7 @@ class Tables:
         keep_consumer_offsets(
             self.persistence,
             self.consumer_offsets,
+            self.offset_file,
             interval_ms=self.settings.config.flush_consumer_offset_ms,
         )
         keep_filters(self.persistence, self.filters)

@@ -61,6 +61,8 @@ RECALL_NONCE = "CONTRAIL_RECALL_NONCE"
 POP_CK = "POP_CK"
 POP_CK_OFFSET = "POP_CK_OFFSET"
 FIRST_POP_TIME = "1ST_POP_TIME"
+# The group that a message of a pop retry topic is for; the topic's name alone does not tell.
+ORIGIN_GROUP = "ORIGIN_GROUP"
 MIN_OFFSET = "MIN_OFFSET"
 MAX_OFFSET = "MAX_OFFSET"
 CONSUME_START_TIME = "CONSUME_START_TIME"

@@ -50,6 +50,8 @@ COMPRESSION_LZ4 = 0x100
 COMPRESSION_ZSTD = 0x200
 COMPRESSION_ZLIB = 0x300
 
+TOPIC_BYTES_MAX_V1 = 127
+
 _HEAD = Struct(">iIiiiqqiq")  # fields 1 to 9
 _INT = Struct(">i")
 _LONG = Struct(">q")
@@ -96,6 +98,19 @@ def split_record_run(buffer: Buffer) -> Iterator[StoredMessage]:
         message = decode_record(buffer, position)
         yield message
         position += message.record_bytes
+
+
+def readdressed(message: StoredMessage, record: Buffer, topic: bytes, properties: bytes) -> bytes:
+    """The bytes of ``record``, which ``message`` is, with another topic and other properties."""
+    is_long = len(topic) > TOPIC_BYTES_MAX_V1
+    topic_length = (_SHORT if is_long else _BYTE).pack(len(topic))
+    rest = topic_length + topic + _SHORT.pack(len(properties)) + properties
+    hosts = len(message.born_host) + len(message.store_host)
+    head_end = _HEAD.size + hosts + _LONG.size + _RETRIES_AND_BODY_LENGTH.size + len(message.body)
+    head = bytearray(record[:head_end])
+    magic = MAGIC_V2 if is_long else MAGIC_V1
+    _BLANK.pack_into(head, 0, head_end + len(rest), magic)
+    return bytes(head) + rest
 
 
 def encode_blank(bytes_left: int) -> bytes:

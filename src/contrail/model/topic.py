@@ -226,3 +226,17 @@ def retry_topic(group: str) -> str:
 
 def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
+
+
+def pop_retry_topic(topic: str, group: str) -> str:
+    """Where messages wait that a group popped and did not acknowledge."""
+    return f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def pop_retry_topic_v2(topic: str, group: str) -> str:
+    """The newer spelling, which no other topic can have: names hold no plus sign."""
+    return f"{RETRY_PREFIX}{group}+{topic}"
+
+
+def is_pop_retry_v2(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX) and "+" in topic

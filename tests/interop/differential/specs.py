@@ -683,18 +683,14 @@ ADMIN_SPECS = (
         BROKER,
         401,
         {},
-        (_mode("Alpha", "PULL"), _mode("%RETRY%Moded", "PULL"), _mode("Unknown", "PULL")),
+        (
+            _mode("Alpha", "PULL"),
+            _mode("Alpha", "POP"),
+            _mode("%RETRY%Moded", "PULL"),
+            _mode("Unknown", "PULL"),
+        ),
         json_body=True,
     ),
-    Spec(BROKER, 316, valid_count=1),
-    Spec(BROKER, 329, valid_count=2),
-    Spec(NAMESRV, 311, valid_count=2),
-    Spec(NAMESRV, 312, valid_count=2),
-    Spec(NAMESRV, 313, valid_count=2),
-)
-
-# Assignments are not built yet: refused by code.
-LATER_SPECS: tuple[Spec, ...] = (
     Spec(
         BROKER,
         400,
@@ -705,13 +701,17 @@ LATER_SPECS: tuple[Spec, ...] = (
             _assignment("Alpha", "NONSENSE"),
             _assignment("Unknown", "AVG"),
         ),
-        json_body=True,
     ),
+    Spec(BROKER, 316, valid_count=1),
+    Spec(BROKER, 329, valid_count=2),
+    Spec(NAMESRV, 311, valid_count=2),
+    Spec(NAMESRV, 312, valid_count=2),
+    Spec(NAMESRV, 313, valid_count=2),
 )
 
-# Pop and access control, each by a code alone.
-_LATER_CODES = (3001, 200050, 200051, 200052, 200053, 200054, 200055, 200151)
-LATER_SPECS += tuple(Spec(BROKER, code, valid_count=1) for code in _LATER_CODES)
+# Parts of pop, and access control, each by a code alone.
+_LATER_CODES = (3001, 200052, 200054)
+LATER_SPECS = tuple(Spec(BROKER, code, valid_count=1) for code in _LATER_CODES)
 
 SPECS = CLIENT_SPECS + REGISTRATION_SPECS + SHARED_SPECS + ADMIN_SPECS
 

@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,7 +87,15 @@ class _Broker(Setup):
         self.pulls = PullAdmission(
             self.settings, self.topics, self.groups, self.consumers, self.filters, self.clock
         )
-        self.modes = RequestModeHandlers(self.topic_table, self.groups, clock=self.clock)
+        self.modes = RequestModeHandlers(
+            self.topic_table,
+            self.groups,
+            SimpleNamespace(set=lambda mode, done: done(None)),  # type: ignore[arg-type]
+            self.consumers,
+            None,  # type: ignore[arg-type]
+            self.settings,
+            clock=self.clock,
+        )
         self.backs = SendBackHandlers(
             settings=self.settings,
             topics=self.topics,

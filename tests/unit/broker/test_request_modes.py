@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from contrail.broker.services.persistence import Persistence
 from contrail.broker.services.request_modes import FILE_NAME, RequestModes
 from contrail.model.fastjson import FastJsonError, loads
+from contrail.protocol.bodies.groups import RequestMode
 from contrail.runtime.files import FileSystem
 
 MODE = {"consumerGroup": "billing", "topic": "orders", "mode": "POP", "popShareQueueNum": 0}
@@ -71,3 +73,21 @@ def test_a_damaged_file_is_passed_over(tmp_path: Path, caplog: pytest.LogCapture
     modes, _ = made(tmp_path)
     assert modes.body() == b'{"messageRequestModeMap":{}}'
     assert FILE_NAME in caplog.text
+
+
+@pytest.mark.proves("kinds.pop.assignments")
+def test_a_mode_that_is_set_is_found_and_written(tmp_path: Path) -> None:
+    modes, _ = made(tmp_path)
+    modes.follow(BODY)
+    asyncio.run(set_mode(modes, RequestMode("orders", "shipping", "POP", 2)))
+    assert modes.find("orders", "shipping") == RequestMode("orders", "shipping", "POP", 2)
+    assert modes.find("orders", "billing") == RequestMode("orders", "billing", "POP", 0)
+    assert modes.find("orders", "nobody") is modes.find("none", "billing") is None
+    written = loads((tmp_path / "config" / FILE_NAME).read_bytes())
+    assert written == loads(modes.body())
+
+
+async def set_mode(modes: RequestModes, mode: RequestMode) -> None:
+    saved = asyncio.get_running_loop().create_future()
+    modes.set(mode, saved.set_result)
+    assert await saved is None

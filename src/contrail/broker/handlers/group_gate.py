@@ -27,6 +27,10 @@ LEASED = frozenset(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.RESET_CONSUMER_OFFSET_IN_BROKER,
         RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
     }
 )
 """Requests that a leader carries out only while no other member can be leader."""

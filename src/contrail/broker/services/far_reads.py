@@ -65,6 +65,7 @@ _CHANGES = frozenset(
         RequestCode.DECIDE_TRANSACTION,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.RECALL_MESSAGE,
+        RequestCode.POP_MESSAGE,
     }
 )
 

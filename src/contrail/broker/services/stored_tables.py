@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -325,14 +326,36 @@ def _set_forbidden(
         del forbidden[group]
 
 
+@dataclass(slots=True)
+class OffsetFile:
+    """Tells when the table of offsets is copied for its file, and when the copy is durable."""
+
+    on_copied: list[Callable[[], None]] = field(default_factory=list)
+    on_written: list[Callable[[], None]] = field(default_factory=list)
+
+    def copied(self) -> None:
+        for listener in self.on_copied:
+            listener()
+
+    def written(self) -> None:
+        for listener in self.on_written:
+            listener()
+
+
 def keep_consumer_offsets(
-    persistence: Persistence, offsets: ConsumerOffsets, *, interval_ms: int
+    persistence: Persistence, offsets: ConsumerOffsets, file: OffsetFile, *, interval_ms: int
 ) -> None:
     def snapshot() -> Render:
         copy = consumer_offset_table(offsets)
+        file.copied()
         return lambda: CONSUMER_OFFSETS.render(copy)
 
-    written, failed = _length_noted(offsets)
+    note_length, failed = _length_noted(offsets)
+
+    def written() -> None:
+        note_length()
+        file.written()
+
     persistence.register(
         CONSUMER_OFFSETS.name,
         take_changed=_flag_taken(offsets),

@@ -115,6 +115,14 @@ class Timers:
         recovery = TimerRecovery(self._store, self._files, self._table, self._intake, self._filing)
         recovery.run(delivered, self._clock.now_ms(), is_anew=is_anew)
 
+    def note_waiting(self, topic: bytes) -> None:
+        """Have ``recover`` note where the waiting records of a topic stand."""
+        self._table.note_waiting(topic)
+
+    def take_noted(self) -> list[int]:
+        """The places that ``recover`` noted, perhaps with some of other topics."""
+        return self._table.take_noted()
+
     def follow(self, check: TimerCheck) -> None:
         """Note how far the master is; for a slave, which delivers nothing.
 

@@ -210,6 +210,18 @@ class Topics:
             level=logging.DEBUG,
         )
 
+    def ensure_pop_retry_topic(self, topic: str, now_ms: int) -> TopicConfig:
+        """The topic of messages that a group popped from one topic and did not acknowledge.
+
+        Its newer spelling has a character that no other name may have.
+        """
+        known = self.table.get(topic)
+        if known is not None:
+            return known
+        config = TopicConfig(topic, 1, 1, _READ_WRITE)
+        self._put(config, now_ms)
+        return config
+
     def ensure_dlq_topic(self, group: str, now_ms: int) -> TopicConfig:
         """The topic of messages a group has given up on.
 

@@ -47,6 +47,8 @@ class ParkedPulls:
         self._ending: dict[int, dict[ParkedPull, None]] = {}
         # The keys of ``_ending``, as a heap without repeats.
         self._ends_ms: list[int] = []
+        # Queues that stay in ``by_queue`` without a pull: pops wait there.
+        self._also_watched: set[tuple[bytes, int]] = set()
         self._per_peer: dict[Peer, int] = {}
         self._count = 0
         self._long_count = 0
@@ -91,7 +93,7 @@ class ParkedPulls:
         if held is None or pull not in held:
             return False
         del held[pull]
-        if not held:
+        if not held and key not in self._also_watched:
             del self._queues[key]
         ending = self._ending.get(_end_ms(pull))
         if ending is not None:
@@ -103,6 +105,17 @@ class ParkedPulls:
         if count_of_peer:
             self._per_peer[pull.peer] = count_of_peer
         return True
+
+    def also_watch(self, queue: tuple[bytes, int]) -> None:
+        """Have arrivals in a queue announced although no pull waits there."""
+        self._also_watched.add(queue)
+        self._queues.setdefault(queue, {})
+
+    def watch_no_more(self, queue: tuple[bytes, int]) -> None:
+        """Undo ``also_watch``."""
+        self._also_watched.discard(queue)
+        if queue in self._queues and not self._queues[queue]:
+            del self._queues[queue]
 
     def count_of(self, peer: Peer) -> int:
         """How many of a peer's are held."""

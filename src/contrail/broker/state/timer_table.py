@@ -40,6 +40,9 @@ class TimerTable:
         self._window_slots = roll_window_slots
         self._due_count_max = due_count_max
         self._hashes: dict[bytes, int] = {}
+        # The topic whose waiting records are noted, by its hash; None but during recovery.
+        self._noted_hash: int | None = None
+        self._noted: list[int] = []
         self.reset(0)
 
     def reset(self, read_ms: int) -> None:
@@ -51,6 +54,16 @@ class TimerTable:
         self.totals = TimerTotals()
         # Messages that are filed in a later slot than the one they wait for.
         self._filed_slots: dict[int, int] = {}
+        self._noted.clear()
+
+    def note_waiting(self, topic: bytes) -> None:
+        """From now on note the places of the waiting records of a topic."""
+        self._noted_hash = self._hash(topic)
+
+    def take_noted(self) -> list[int]:
+        """The physical offsets noted so far, perhaps with some of other topics; the last call."""
+        noted, self._noted, self._noted_hash = self._noted, [], None
+        return noted
 
     def __len__(self) -> int:
         return len(self.slots) + len(self.due)
@@ -87,6 +100,8 @@ class TimerTable:
 
     def enqueue(self, record: TimerRecord, row: FiledRow, now_ms: int, near_ms: int) -> None:
         """Have a message wait as placed; one whose slot begins by ``near_ms`` is made ready."""
+        if row.topic_hash == self._noted_hash:
+            self._noted.append(row.physical_offset)
         write_ms = self.slot_of(now_ms)
         flags = _flags(row.magic)
         own_ms = row.slot_ms if flags & FLAG_ROLL else self.slot_of(record.out_ms)
@@ -118,6 +133,8 @@ class TimerTable:
         Unless that is longer than the window, which was larger when it was filed: then it is
         rolled on at the window's end.
         """
+        if row.topic_hash == self._noted_hash:
+            self._noted.append(row.physical_offset)
         flags = _flags(row.magic)
         wake_ms = min(row.slot_ms, row.write_ms + self._window_slots * self.precision_ms)
         if wake_ms != row.slot_ms:

@@ -26,6 +26,8 @@ class RequestMode(NamedTuple):
     topic: str
     group: str
     mode: str
+    # With how many members behind it a member shares its queues when the group pops.
+    pop_share_count: int = 0
 
 
 def encode_group(config: SubscriptionGroupConfig) -> bytes:
@@ -121,4 +123,4 @@ def decode_request_mode(body: bytes) -> RequestMode:
         topic, group = fields.text("topic", ""), fields.text("consumerGroup", "")
         if not topic or not group:
             raise FastJsonError("topic and consumerGroup must both be named")
-        return RequestMode(topic, group, mode)
+        return RequestMode(topic, group, mode, fields.integer("popShareQueueNum", 0))

@@ -1,0 +1,172 @@
+"""The parts behind pop, put together: table, records, deliveries, waiting pops, handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from contrail.broker.handlers.pop import PopHandlers
+from contrail.broker.handlers.pop_acks import PopAckHandlers
+from contrail.broker.kinds_need import KindsNeed
+from contrail.broker.services.pop_admission import PopAdmission
+from contrail.broker.services.pop_memory import PopMemory
+from contrail.broker.services.pop_reads import PopReads
+from contrail.broker.services.pop_revive import PopRevive
+from contrail.broker.services.pop_waits import PopWaits, Serve
+from contrail.broker.services.pops import Pops
+from contrail.broker.services.topics import Topics
+from contrail.broker.state.parked_pulls import ParkedPulls
+from contrail.broker.state.pop_offsets import PopOffsets
+from contrail.broker.state.pop_table import PopTable
+from contrail.broker.state.pull_plan import PullPlan
+from contrail.model.topic import REVIVE_TOPIC_PREFIX, TopicConfig
+from contrail.protocol.command import Request
+from contrail.runtime.schedule import Schedule
+from contrail.runtime.turns import LaterCalls
+from contrail.store import Arrival, GetResult
+from contrail.wire.peer import Handler, Peer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopBegins:
+    """The parts that are there only once pulls are served."""
+
+    read: Callable[[PullPlan], GetResult]
+    watched: ParkedPulls
+    loop: LaterCalls
+
+
+class PopSide:
+    """Everything about pop of one broker."""
+
+    def __init__(self, need: KindsNeed) -> None:
+        self._need = need
+        tables = need.tables
+        config = tables.settings.config
+        self.revive_topic = REVIVE_TOPIC_PREFIX + config.cluster_name
+        self._next_offsets = PopOffsets()
+        self.pops = Pops(
+            PopTable(config.pop_grace_ms),
+            self._next_offsets,
+            tables.consumer_offsets,
+            need.deliveries,
+            need.clock,
+            broker_name=config.broker_name,
+            revive_topic=self.revive_topic,
+            store_host=need.store_host,
+            timers=need.timer_rules,
+        )
+        self.revive = PopRevive(
+            self.pops,
+            need.store,
+            need.deliveries,
+            tables.consumer_offsets,
+            _Topics(tables.topics),
+            tables.groups.table.get,
+            need.clock,
+            revive_topic=self.revive_topic,
+            broker_name=config.broker_name,
+            store_host=need.store_host,
+            uses_v2=lambda: tables.settings.config.pop_retry_v2,
+            attempt=need.far_reads.attempt,
+        )
+        self.memory = PopMemory(
+            self.pops,
+            self.revive,
+            self._next_offsets,
+            tables.consumer_offsets,
+            tables.offset_file,
+            need.deliveries,
+            need.store,
+            revive_topic=self.revive_topic,
+        )
+        tables.topics.on_delete.append(self.pops.forget_topic)
+        tables.groups.on_set.append(self._group_set)
+
+    def _group_set(self, group: str) -> None:
+        if self._need.tables.groups.table.get(group) is None:
+            self.pops.forget_group(group)
+
+    def begin(self, begins: PopBegins) -> None:
+        """Make the handlers."""
+        need, tables = self._need, self._need.tables
+        self.waits = PopWaits(tables.settings, need.store, begins.watched, need.clock, begins.loop)
+        reads = PopReads(
+            tables.settings,
+            tables.topics,
+            tables.consumer_offsets,
+            self._next_offsets,
+            need.store,
+            read=begins.read,
+        )
+        admission = PopAdmission(
+            tables.settings,
+            tables.topics,
+            tables.groups,
+            tables.consumers,
+            tables.consumer_offsets,
+            tables.expressions,
+            need.clock,
+            timers_enabled=need.timer_rules.enabled,
+        )
+        self._handlers = PopHandlers(
+            tables.settings,
+            admission,
+            reads,
+            self.pops,
+            self.waits,
+            need.answers,
+            need.stats,
+            need.clock,
+        )
+        self._acks = PopAckHandlers(self.pops, tables.topics, need.store, need.answers, need.clock)
+
+    def serve_by(self, serve: Serve) -> None:
+        """``serve`` carries out again the requests that waited."""
+
+        def served(request: Request, peer: Peer) -> None:
+            serve(request, peer)
+            # Nothing else may announce the tick that writes what the pop took.
+            self._need.wake()
+
+        self.waits.serve = served
+
+    def table(self) -> dict[int, Handler]:
+        return {**self._handlers.table(), **self._acks.table()}
+
+    def register(self, schedule: Schedule) -> None:
+        schedule.every(lambda: self.revive.interval_ms, self._run, name="pop")
+        schedule.when_over(
+            self.waits.end_in_ms, lambda now_ms: self.waits.expire(), name="pops that end"
+        )
+
+    def _run(self, now_ms: int) -> None:
+        self.pops.commit_durable()
+        self.revive.run(now_ms)
+
+    def arrived(self, arrivals: list[Arrival]) -> None:
+        """Messages became visible."""
+        self.waits.arrived(arrivals)
+
+    def stop(self) -> None:
+        """Answer every pop that waits: the broker stops."""
+        self._handlers.stop()
+
+    def close_files(self) -> None:
+        """Note how far everything is, once the log is durable."""
+        self.pops.commit_durable()
+        self.revive.keep_cursors()
+        self.memory.close()
+
+
+class _Topics:
+    """The topics there are, and the making of retry topics."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def find(self, topic: str) -> TopicConfig | None:
+        return self._topics.table.get(topic)
+
+    def ensure(self, topic: str, now_ms: int) -> None:
+        self._topics.ensure_pop_retry_topic(topic, now_ms)
