@@ -179,6 +179,38 @@ _RECALL = {
     "topic": (NAMES, TOPIC),
     "recallHandle": (TEXTS, "h"),
 }
+_POP = {
+    "consumerGroup": (NAMES, GROUP),
+    "topic": (NAMES, TOPIC),
+    "queueId": (NUMBERS, "-1"),
+    "maxMsgNums": (NUMBERS, "32"),
+    "invisibleTime": (NUMBERS, "60000"),
+    # Not to wait for messages.
+    "pollTime": ((), "0"),
+    "bornTime": (NUMBERS, "0"),
+    "initMode": (NUMBERS, "0"),
+    "exp": (TEXTS, "*"),
+    "expType": (NAMES, "TAG"),
+    "order": (SWITCHES, "false"),
+}
+_POP_ACK = {
+    "consumerGroup": (NAMES, GROUP),
+    "topic": (NAMES, TOPIC),
+    "queueId": (NUMBERS, "0"),
+    "extraInfo": (TEXTS, "0 1700000000000 60000 0 0 broker-a 0 0"),
+    "offset": (NUMBERS, "0"),
+}
+_BATCH_ACK = {
+    "b": "Cw==",
+    "c": GROUP,
+    "it": 60000,
+    "pt": 1700000000000,
+    "q": 0,
+    "r": "0",
+    "rq": 0,
+    "so": 0,
+    "t": TOPIC,
+}
 _BODY = b"a body"
 
 SHAPES: Mapping[Code, tuple[Shape, ...]] = {
@@ -226,8 +258,14 @@ SHAPES: Mapping[Code, tuple[Shape, ...]] = {
         ),
     ),
     Code.SET_MESSAGE_REQUEST_MODE: (
-        Shape(body={"topic": TOPIC, "consumerGroup": "moded", "mode": "PULL"}),
+        Shape(
+            body={"topic": TOPIC, "consumerGroup": "moded", "mode": "POP", "popShareQueueNum": 1}
+        ),
     ),
+    Code.POP_MESSAGE: (Shape(_POP),),
+    Code.ACK_MESSAGE: (Shape(_POP_ACK),),
+    Code.BATCH_ACK_MESSAGE: (Shape(body={"acks": [_BATCH_ACK], "brokerName": "broker-a"}),),
+    Code.CHANGE_MESSAGE_INVISIBLETIME: (Shape({**_POP_ACK, "invisibleTime": (NUMBERS, "60000")}),),
     Code.UPDATE_BROKER_CONFIG: tuple(
         Shape(body=f"{name}={value}".encode())
         for name in ("shortPollingTimeMills", "traceOn", "brokerName", "nonsense", "$ref", "")
@@ -340,6 +378,9 @@ NAMESERVER_SHAPES: Mapping[Code, tuple[Shape, ...]] = {
 
 READERS = frozenset(
     {
+        Code.QUERY_ASSIGNMENT,
+        Code.POLLING_INFO,
+        Code.POP_ROLLBACK,
         Code.EXCHANGE_BROKER_HA_INFO,
         Code.GET_BROKER_HA_STATUS,
         Code.RESET_MASTER_FLUSH_OFFSET,

@@ -214,7 +214,9 @@ def test_every_table_comes_back_as_it_was(tmp_path: Path) -> None:
         persistence = Persistence(tmp_path, files)
         stored_tables.keep_topics(persistence, topics)
         stored_tables.keep_groups(persistence, groups)
-        stored_tables.keep_consumer_offsets(persistence, offsets, interval_ms=5000)
+        stored_tables.keep_consumer_offsets(
+            persistence, offsets, stored_tables.OffsetFile(), interval_ms=5000
+        )
         stored_tables.keep_filters(persistence, filters)
         stored_tables.keep_settings(persistence, settings)
         rules.update([TopicConfig("orders", 4, 4)], NOW_MS)
@@ -261,7 +263,9 @@ def test_offsets_are_refused_while_their_file_would_be_too_long(
 
     async def scenario() -> None:
         persistence = Persistence(tmp_path, FileSystem())
-        stored_tables.keep_consumer_offsets(persistence, offsets, interval_ms=0)
+        stored_tables.keep_consumer_offsets(
+            persistence, offsets, stored_tables.OffsetFile(), interval_ms=0
+        )
         monkeypatch.setattr(config_files, "DOCUMENT_BYTES_MAX", 10)
         offsets.commit("billing", "orders", 0, 7)
         persistence.flush_soon()

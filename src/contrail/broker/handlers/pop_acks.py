@@ -129,10 +129,12 @@ class PopAckHandlers:
 
     def _of_batch(self, one: BatchAck, broker_name: str) -> Ack:
         topic = real_topic(one.topic, one.group, one.retry_flag)
+        key = CheckpointKey(one.group, topic, one.queue_id, one.start_offset, one.pop_time_ms)
+        if self._topics.table.get(topic) is None:
+            return Ack(key, (), broker_name)
         name = topic.encode()
         low = self._store.queue_offset_min(name, one.queue_id)
         high = self._store.queue_offset_max(name, one.queue_id)
-        key = CheckpointKey(one.group, topic, one.queue_id, one.start_offset, one.pop_time_ms)
         kept = tuple(offset for offset in one.offsets if low <= offset <= high)
         return Ack(key, kept, broker_name)
 
