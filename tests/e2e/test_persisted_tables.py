@@ -23,7 +23,7 @@ from contrail.protocol.bodies.properties_text import parse_properties, render_pr
 from contrail.protocol.codes import RequestCode as Code
 from contrail.runtime.files import FileSystem
 from contrail.store import config_files
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from contrail.testing.cluster import LocalBroker
 from tests.e2e.extreme_requests import (
     BROKER_TABLES,
@@ -118,6 +118,11 @@ def cluster() -> Iterator[LocalCluster]:
         patch.setattr(FileSystem, "sync_folder", lambda self, path: None)
         with LocalCluster(clock=ManualClock(), properties=PROPERTIES) as cluster:
             yield cluster
+
+
+def offsets_are_committed(cluster: LocalCluster, app: Broker) -> bool:
+    cluster.advance(ms=100)
+    return not app.kinds.pop.pops.has_work
 
 
 def remembered(tables: Tables) -> dict[str, object]:
@@ -240,6 +245,8 @@ def test_extreme_values_leave_a_brokers_files_readable(cluster: LocalCluster, co
         changed = {name for name, epoch in epochs(app).items() if epoch != before[name]}
         if changed:
             cluster.run(assert_readable(app, changed, case.label))
+    # Offsets of popped messages are committed once the log is durable.
+    eventually(lambda: offsets_are_committed(cluster, app), "pops are durable")
     cluster.run(saved_twice(app))
     assert_files_readable(broker)
     held = remembered(app.tables)

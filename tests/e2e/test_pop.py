@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -74,6 +75,21 @@ def test_unacknowledged_messages_come_again_once(cluster: LocalCluster, broker: 
     advance(cluster, 2 * OVER_MS)
     assert broker.popped() == []
     assert in_flight(cluster) == 0
+
+
+@pytest.mark.proves("kinds.pop.redelivery")
+def test_a_compressed_message_comes_again_as_it_was(
+    cluster: LocalCluster, broker: PopAsker
+) -> None:
+    packed = zlib.compress(b"coffee" * 100)
+    broker.stored(TOPIC, packed, f="1", h="7", g="1234")
+    broker.popped()
+    advance(cluster, OVER_MS)
+    eventually(lambda: in_flight(cluster) == 0, "it is stored again")
+    (one,) = broker.popped_all(1)
+    message = one.message
+    assert (message.body, message.flag, message.sys_flag & 1) == (packed, 7, 1)
+    assert (message.born_timestamp_ms, message.reconsume_times) == (1234, 1)
 
 
 @pytest.mark.proves("kinds.pop.requests")
@@ -388,6 +404,7 @@ def test_acks_of_one_checkpoint_in_a_tick_are_one_record(
     found = broker.popped()
     app = cluster.brokers[0].app
     assert app is not None
+    eventually(lambda: app.store.underived_bytes == 0, "the checkpoint is in its queue")
     before = app.store.queue_offset_max(b"rmq_sys_wheel_timer", 0)
     acks = [
         BatchAck(

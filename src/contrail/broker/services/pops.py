@@ -20,7 +20,6 @@ from contrail.broker.state.pop_offsets import PopOffsets
 from contrail.broker.state.pop_records import (
     Ack,
     Checkpoint,
-    CheckpointKey,
     ack_draft,
     checkpoint_draft,
 )
@@ -364,11 +363,6 @@ class Pops:
         for checkpoint in list(self.table.of_group(group)):
             self.table.drop(checkpoint)
         self._next_offsets.forget(lambda queue: queue[0] == group)
-
-
-def key_of(group: str, topic: str, queue_id: int, start: int, pop_time_ms: int) -> CheckpointKey:
-    """The names of a checkpoint, from a receipt."""
-    return CheckpointKey(group, topic, queue_id, start, pop_time_ms)
 
 
 def _nobody(physical_end: int, error: StoreError | None) -> None:
