@@ -196,7 +196,13 @@ class Carried:
 
 
 @pytest.mark.proves("kinds.pop.takeover")
-@pytest.mark.parametrize(("first", "second"), [("apache", "contrail"), ("contrail", "apache")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("apache", "contrail"),
+        pytest.param("contrail", "apache", marks=pytest.mark.matrix),
+    ],
+)
 def test_a_folder_with_pops_pending_is_taken_over(tmp_path: Path, first: str, second: str) -> None:
     carried = Carried(tmp_path / "carried")
     try:

@@ -41,6 +41,7 @@ def broker_metrics(
         groups=lambda: list(tables.groups.table.groups),
         topic=tables.topics.table.get,
         attempt=far_reads.attempt,
+        popped=kinds.pop.pops.table.in_flight,
     )
     return BrokerMetrics(
         MetricSources(

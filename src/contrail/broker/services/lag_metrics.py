@@ -70,7 +70,10 @@ class LagLooks:
         groups: Callable[[], list[str]],
         topic: Callable[[str], TopicConfig | None],
         attempt: Attempt,
+        popped: Callable[[str, str], int] = lambda group, topic: 0,
     ) -> None:
+        """``popped`` counts the messages of a topic that a group has popped and not settled."""
+        self._popped = popped
         self._store = store
         self._offsets = offsets
         self._consumers = consumers
@@ -105,7 +108,8 @@ class LagLooks:
 
     async def _group_lag(self, group: str, config: TopicConfig, slices: Slices) -> GroupLag:
         topic, by_queue = config.topic, []
-        in_flight = ready = 0
+        popped = self._popped(group, topic)
+        in_flight, ready = popped, 0
         unconsumed: list[tuple[int, int]] = []
         unpulled: list[tuple[int, int]] = []
         for queue_id in range(config.write_queue_count):
@@ -121,7 +125,7 @@ class LagLooks:
         return GroupLag(
             group,
             topic,
-            sum(by_queue),
+            sum(by_queue) + popped,
             in_flight,
             ready,
             await self._oldest_ms(topic, unconsumed),

@@ -130,11 +130,8 @@ class PopTable:
     # Asking.
 
     def in_flight(self, group: str, topic: str) -> int:
+        """How many messages of a topic a group has popped and not settled."""
         return self._counts[group, topic]
-
-    def counts(self) -> dict[tuple[str, str], int]:
-        """How many messages are in flight, by group and topic."""
-        return {pair: count for pair, count in self._counts.items() if count}
 
     def of_queue(self, queue: Queue) -> list[Checkpoint]:
         return list(self._queues.get(queue, {}).values())
