@@ -36,6 +36,7 @@ class Twin(NamedTuple):
 
 TWINS = (
     Twin("contrail.client.producer", "Producer", "producer_calls.py"),
+    Twin("contrail.client.pop_consumer", "PopConsumer", "pop_calls.py"),
     Twin("contrail.client.pull_consumer", "PullConsumer", "pull_calls.py"),
     Twin("contrail.client.admin", "Admin", "admin_calls.py"),
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from contrail.client.batches import SentMany as SentMany
     from contrail.client.blocking.admin import Admin as Admin
+    from contrail.client.blocking.pop_consumer import PopConsumer as PopConsumer
     from contrail.client.blocking.producer import Producer as Producer
     from contrail.client.blocking.producer import Transaction as Transaction
     from contrail.client.blocking.pull_consumer import PullConsumer as PullConsumer
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from contrail.client.message import ReceivedMessage as ReceivedMessage
     from contrail.client.message import SendReceipt as SendReceipt
     from contrail.client.message import SendStatus as SendStatus
+    from contrail.client.popping import PoppedMessage as PoppedMessage
     from contrail.client.selectors import HashSelector as HashSelector
     from contrail.client.selectors import MachineRoomSelector as MachineRoomSelector
     from contrail.client.selectors import RandomSelector as RandomSelector
@@ -70,6 +72,8 @@ _PUBLIC: dict[str, str] = {
     "MessageDraft": "contrail.model.message",
     "MessageQueue": "contrail.client.message",
     "MessageStore": "contrail.store.log",
+    "PopConsumer": "contrail.client.blocking.pop_consumer",
+    "PoppedMessage": "contrail.client.popping",
     "Producer": "contrail.client.blocking.producer",
     "PullConsumer": "contrail.client.blocking.pull_consumer",
     "PushConsumer": "contrail.client.blocking.push_consumer",

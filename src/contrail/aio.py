@@ -15,6 +15,8 @@ from contrail.client.message import MessageQueue as MessageQueue
 from contrail.client.message import ReceivedMessage as ReceivedMessage
 from contrail.client.message import SendReceipt as SendReceipt
 from contrail.client.message import SendStatus as SendStatus
+from contrail.client.pop_consumer import PopConsumer as PopConsumer
+from contrail.client.popping import PoppedMessage as PoppedMessage
 from contrail.client.producer import Producer as Producer
 from contrail.client.pull_consumer import PullConsumer as PullConsumer
 from contrail.client.push_consumer import PushConsumer as PushConsumer
@@ -49,6 +51,8 @@ __all__ = [
     "MemoryStore",
     "Message",
     "MessageQueue",
+    "PopConsumer",
+    "PoppedMessage",
     "Producer",
     "PullConsumer",
     "PushConsumer",

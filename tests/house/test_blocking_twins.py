@@ -14,13 +14,20 @@ import pytest
 import contrail
 from contrail import aio
 from contrail.client.consumer_settings import ConsumerSettings
-from contrail.client.options import ClientOptions, ProducerOptions, PullOptions, PushOptions
+from contrail.client.options import (
+    ClientOptions,
+    PopOptions,
+    ProducerOptions,
+    PullOptions,
+    PushOptions,
+)
+from contrail.client.pop_settings import PopSettings
 from contrail.client.producer_settings import ProducerSettings
 from contrail.client.pull_settings import PullSettings
 from contrail.client.settings import ClientSettings
 
 ROOT = Path(__file__).parents[2]
-CLASSES = ["Producer", "PushConsumer", "PullConsumer", "Admin"]
+CLASSES = ["Producer", "PushConsumer", "PullConsumer", "PopConsumer", "Admin"]
 
 
 def names_of(kind: type[Any]) -> set[str]:
@@ -77,6 +84,7 @@ def test_a_method_takes_the_same_arguments_in_both_worlds(name: str) -> None:
         (ProducerOptions, ProducerSettings),
         (PushOptions, ConsumerSettings),
         (PullOptions, PullSettings),
+        (PopOptions, PopSettings),
     ],
 )
 def test_the_options_of_a_class_are_its_settings(options: Any, settings: Any) -> None:

@@ -15,12 +15,13 @@ import pytest
 import contrail
 from contrail import aio
 from contrail.client.consumer_settings import ConsumerSettings
+from contrail.client.pop_settings import PopSettings
 from contrail.client.producer_settings import ProducerSettings
 from contrail.client.pull_settings import PullSettings
 from contrail.client.settings import ClientSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
-CLIENTS = ("Producer", "PushConsumer", "PullConsumer", "Admin")
+CLIENTS = ("Producer", "PushConsumer", "PullConsumer", "PopConsumer", "Admin")
 # How a table names a method: with its arguments.
 METHOD = re.compile(r"`(\w+)\(")
 NAME = re.compile(r"`(\w+)`")
@@ -75,6 +76,7 @@ def fields_of(settings: type[Any] | None) -> Iterator[tuple[str, Any]]:
         ("Producer", ProducerSettings),
         ("PushConsumer", ConsumerSettings),
         ("PullConsumer", PullSettings),
+        ("PopConsumer", PopSettings),
         ("Admin", None),
     ],
 )

@@ -85,6 +85,16 @@ class PushOptions(ClientOptions, total=False):
     offset_folder: Path | str | None
 
 
+class PopOptions(ClientOptions, total=False):
+    """Options of a pop consumer."""
+
+    consume_from_where: ConsumeFromWhere | StartName
+    pop_invisible_time_ms: int
+    pop_batch_nums: int
+    broker_suspend_max_time_ms: int
+    pull_time_delay_ms_when_exception: int
+
+
 class PullOptions(ClientOptions, total=False):
     """Options of a pull consumer."""
 
