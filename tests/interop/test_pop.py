@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from contrail import PopConsumer
+from contrail.client.popping import PoppedMessage
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
 from contrail.testing import LocalCluster, eventually
@@ -280,3 +282,31 @@ def taken(connection: RawConnection, **changes: str) -> list[Popped]:
         **changes,
     }
     return popped(as_received(connection.ask(RequestCode.POP_MESSAGE, fields)))
+
+
+@pytest.mark.matrix
+@pytest.mark.proves("kinds.pop.client")
+def test_pythons_pop_consumer_pops_from_apaches_broker() -> None:
+    with ApacheCluster(brokers=1, properties=SETTINGS) as cluster:
+        with RawConnection(cluster.brokers[0].address) as connection:
+            make(connection)
+            for number in range(3):
+                store(connection, b"%d" % number)
+        with PopConsumer(GROUP, cluster.namesrv, consume_from_where="first") as consumer:
+            consumer.subscribe(TOPIC)
+            found: list[PoppedMessage] = []
+            while len(found) < 3:
+                found += consumer.receive(timeout_ms=20_000)
+            assert sorted(one.body for one in found) == [b"0", b"1", b"2"]
+            first, second, third = found
+            consumer.extend(first, 30_000)
+            consumer.release(second)
+            consumer.ack(first, third)
+            again: list[PoppedMessage] = []
+            eventually(
+                lambda: again.extend(consumer.receive(timeout_ms=1_000)) or again,
+                "the released message comes again",
+            )
+            assert [one.body for one in again] == [second.body]
+            assert again[0].attempt == 2
+            consumer.ack(*again)

@@ -61,11 +61,13 @@ class PopMember:
 
     async def stop(self) -> None:
         """Leave the group; messages that were popped ahead become visible to others."""
-        pops = list(self._pops.values())
+        pops, self._pops = list(self._pops.values()), {}
         for task in pops:
             task.cancel()
-        await asyncio.gather(*pops, return_exceptions=True)
-        self._pops.clear()
+        for messages in await asyncio.gather(*pops, return_exceptions=True):
+            if not isinstance(messages, BaseException):
+                # The answer had come before.
+                self._kept += messages
         kept, self._kept = list(self._kept), deque()
         released = await asyncio.gather(
             *(prolong_once(self.instance, self._group, one, 0) for one in kept),
