@@ -37,6 +37,8 @@ EVERYWHERE = {
 LEADING = {
     "delay levels",
     "timers",
+    "pop",
+    "pops that end",
     "transactions",
     "transaction checks",
     "sinks",
