@@ -212,11 +212,6 @@ def _check(expression: str, kind: str) -> bytes:
     return encode_json(whole)
 
 
-def _assignment(topic: str, strategy: str) -> bytes:
-    whole = {"clientId": "client-1", "consumerGroup": "Online", "messageModel": "CLUSTERING"}
-    return encode_json(whole | {"strategyName": strategy, "topic": topic})
-
-
 def _mode(topic: str, mode: str) -> bytes:
     whole = {"consumerGroup": "Moded", "mode": mode, "popShareQueueNum": 0, "topic": topic}
     return encode_json(whole)
@@ -685,22 +680,10 @@ ADMIN_SPECS = (
         {},
         (
             _mode("Alpha", "PULL"),
-            _mode("Alpha", "POP"),
             _mode("%RETRY%Moded", "PULL"),
             _mode("Unknown", "PULL"),
         ),
         json_body=True,
-    ),
-    Spec(
-        BROKER,
-        400,
-        {},
-        (
-            _assignment("Alpha", "AVG"),
-            _assignment("Alpha", "AVG_BY_CIRCLE"),
-            _assignment("Alpha", "NONSENSE"),
-            _assignment("Unknown", "AVG"),
-        ),
     ),
     Spec(BROKER, 316, valid_count=1),
     Spec(BROKER, 329, valid_count=2),
