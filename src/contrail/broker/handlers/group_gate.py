@@ -27,10 +27,6 @@ LEASED = frozenset(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.RESET_CONSUMER_OFFSET_IN_BROKER,
         RequestCode.CLONE_GROUP_OFFSET,
-        RequestCode.POP_MESSAGE,
-        RequestCode.ACK_MESSAGE,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
     }
 )
 """Requests that a leader carries out only while no other member can be leader."""
@@ -50,6 +46,8 @@ NOT_IN_GROUPS = frozenset(
         RequestCode.ACK_MESSAGE,
         RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        # A group in mode POP would stand still.
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
         # A topic that only the leader deleted would keep its queues at the other members.
         RequestCode.DELETE_TOPIC_IN_BROKER,
     }
