@@ -22,13 +22,17 @@ from contrail.broker.config import BrokerRole
 from contrail.broker.group_status import group_status
 from contrail.broker.group_view import MemberView
 from contrail.broker.guards import Guards
+from contrail.broker.handlers.committed_answers import answered_when_committed
 from contrail.broker.handlers.controller_view import ControllerView
 from contrail.broker.handlers.group_gate import group_handlers, not_leading
 from contrail.broker.handlers.replication import HaFacts, ReplicationHandlers
 from contrail.broker.replica_side import Redirecting, SideNeed
 from contrail.broker.replicas import link_trust
 from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.group_tables import GroupTables
+from contrail.errors import StoreError
 from contrail.protocol.bodies.ha_status import HaStatus
+from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Response
 from contrail.replication.config import BrokerIdentity, GroupConfig
 from contrail.replication.services.group_runner import GroupRunner
@@ -41,9 +45,14 @@ from contrail.store import StoreConfig
 from contrail.wire.peer import Handler
 
 _FEED_INTERVAL_MS = 100
+_OFFSETS_INTERVAL_MS = 1_000
 _HAND_OVER_S = 1.0
 _HAND_OVER_POLL_S = 0.005
 _PREFERENCE_INTERVAL_MS = 10_000
+# Operators' changes that act on the tables at once.
+_ANSWERED_WHEN_COMMITTED = frozenset(
+    {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_GROUP_OFFSET}
+)
 _log = logging.getLogger(__name__)
 
 
@@ -113,7 +122,18 @@ class GroupSide:
                 hand_over=self.hand_over,
             )
         )
-        self.parts: list[FollowsRole] = []
+        self.tables = GroupTables(
+            need.store,
+            need.tables.topics,
+            need.tables.groups,
+            need.tables.consumer_offsets,
+            need.tables.persistence,
+            need.files,
+            need.store_config.root,
+            need.clock,
+            offsets_interval_ms=need.config.flush_consumer_offset_ms,
+        )
+        self.parts: list[FollowsRole] = [self.tables]
         self._guards: Guards | None = None
         self._term = 0
         # The term for which this member is to take over, and the work of it.
@@ -162,6 +182,12 @@ class GroupSide:
 
     def gated(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         topics = self._need.tables.topics.table
+        handlers = {
+            code: answered_when_committed(handler, self.tables.when_committed)
+            if code in _ANSWERED_WHEN_COMMITTED
+            else handler
+            for code, handler in handlers.items()
+        }
         return group_handlers(
             handlers, self, self._group, knows_topic=lambda topic: topics.get(topic) is not None
         )
@@ -174,6 +200,7 @@ class GroupSide:
 
     def register(self, schedule: Schedule) -> None:
         schedule.every(_FEED_INTERVAL_MS, lambda now_ms: self._feed(), name="committed records")
+        schedule.every(_OFFSETS_INTERVAL_MS, lambda now_ms: self.tables.sweep(), name="offsets")
         schedule.every(1_000, lambda now_ms: self._warn_of_skew(), name="members' clocks")
         schedule.every(_PREFERENCE_INTERVAL_MS, lambda now_ms: self._prefer(), name="leadership")
 
@@ -183,6 +210,7 @@ class GroupSide:
         """Members link up once log and tables are recalled."""
 
     async def begin(self) -> None:
+        self.tables.begin()
         await self.runner.start()
 
     # Running.
@@ -231,7 +259,7 @@ class GroupSide:
             return
         self._wanted_term = None
         self._feed()
-        store.lead({})
+        store.lead(self.tables.offset_floors())
         self._takeover = self._need.loop.create_task(self._take_over(term), name="take over")
 
     async def _take_over(self, term: int) -> None:
@@ -289,8 +317,12 @@ class GroupSide:
         start, end = self._fed_end, self._need.store.dispatched_end
         if end > start:
             self._fed_end = end
-            for part in self.parts:
-                part.committed(start, end)
+            try:
+                for part in self.parts:
+                    part.committed(start, end)
+            except (StoreError, ValueError) as error:
+                # It would hold other tables than the others from now on.
+                self.failed(error)
 
     def _warn_of_skew(self) -> None:
         skews = self.runner.links.skews_ms()

@@ -173,3 +173,27 @@ def test_progress_that_a_slave_counted_is_taken_over_where_it_is_ahead() -> None
     assert offsets.data_version == DataVersion(0, 3, 9)
     assert offsets.adopt({}, DataVersion(0, 4, 1)) == 0
     assert offsets.data_version == DataVersion(0, 4, 1)
+
+
+@pytest.mark.proves("replication.failover.tables")
+def test_a_member_of_a_group_holds_the_leaders_offsets_and_no_others() -> None:
+    offsets = ConsumerOffsets()
+    offsets.keep_own("CID_RMQ_SYS_TRANS", "half", 0, 4)
+    for group, queue_id in (("g", 0), ("g", 1), ("h", 0)):
+        offsets.admit(group, "t", "host", queue_id)
+        offsets.commit(group, "t", queue_id, 9)
+    offsets.replace({"t@g": {1: 5}}, {"t@g": {0: 2}}, DataVersion(0, 7, 1))
+    assert offsets.all_committed() == {"t@g": {1: 5}}
+    assert offsets.query("g", "t", 0) == 2
+    assert offsets.query("CID_RMQ_SYS_TRANS", "half", 0) == 4
+    assert offsets.data_version.counter == 7
+    offsets.assign("t@g", 1, None, None)
+    offsets.assign("t@g", 0, 3, None)
+    offsets.assign("t@h", 2, 8, 8)
+    assert offsets.all_committed() == {"t@g": {0: 3}, "t@h": {2: 8}}
+    assert offsets.pending_resets == {"t@h": {2: 8}}
+    seen = {"t@g": {0: 3}, "t@h": {2: 7}, "gone@g": {0: 1}}
+    assert sorted(offsets.keys_unlike(seen)) == ["gone@g", "t@h"]
+    used = offsets.bytes.total
+    offsets.assign("t@h", 2, None, None)
+    assert offsets.bytes.total < used and offsets.topics_of("h") == set()

@@ -71,5 +71,5 @@ class SavedAnswer:
 
 def _failed(what: str, problem: Exception) -> Response:
     if isinstance(problem, RequestRejected):
-        return Response(problem.code, problem.remark)
+        return Response(problem.code, problem.remark, dict(problem.fields or {}))
     return Response(ResponseCode.SYSTEM_ERROR, f"{what}: {problem}; mend it and try again")

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from contrail.errors import RequestRejected, StoreError
 from contrail.protocol.codes import ResponseCode
-from contrail.runtime.durable_changes import Done
+from contrail.runtime.durable_changes import Done, WhenWritten
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import write_state
 from contrail.store import CONFIG_FOLDER
@@ -96,6 +96,8 @@ class Persistence:
         self._hurried: set[str] = set()
         self._missed_ms: int | None = None
         self._closed = False
+        # Files whose changes are durable without being written: in the log of a failover group.
+        self.instead: dict[str, WhenWritten] = {}
 
     def register(
         self,
@@ -118,6 +120,10 @@ class Persistence:
         self._tables.append(
             _Table(name, take_changed, snapshot, interval_ms, sealed, on_written, on_failed)
         )
+
+    def forget(self, name: str) -> None:
+        """Write the file ``name`` no more."""
+        self._tables = [table for table in self._tables if table.name != name]
 
     @property
     def busy(self) -> bool:
@@ -142,6 +148,9 @@ class Persistence:
         Raises:
             RequestRejected: too many wait already, or the tables are closed.
         """
+        if name in self.instead:
+            self.instead[name](done)
+            return
         table = next(table for table in self._tables if table.name == name)
         if self._closed:
             raise RequestRejected(

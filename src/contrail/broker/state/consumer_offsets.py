@@ -392,6 +392,58 @@ class ConsumerOffsets(Watched):
         }
         return self.put_over(ahead, max(data_version, self.data_version))
 
+    def replace(
+        self,
+        offsets: Mapping[str, Mapping[int, int]],
+        resets: Mapping[str, Mapping[int, int]],
+        data_version: DataVersion,
+    ) -> None:
+        """Hold these committed offsets and pending resets, and no others; own cursors stay.
+
+        Raises:
+            EntryIllegal: the reader of the table's file would refuse an entry.
+            RequestRejected: there are too many offsets.
+        """
+        self._remove([key for key in self._committed if key not in offsets])
+        self.put_over(offsets, data_version)
+        for key, queues in self._committed.items():
+            for queue_id in queues.keys() - offsets[key].keys():
+                del queues[queue_id]
+        self._resets.clear()
+        self._resets.update({key: dict(queues) for key, queues in resets.items()})
+        self.changed = True
+
+    def assign(self, key: str, queue_id: int, offset: int | None, reset: int | None) -> None:
+        """Hold this offset and this pending reset of one queue, or none; for members of groups.
+
+        Raises:
+            EntryIllegal: the reader of the table's file would refuse an entry.
+            RequestRejected: there are too many offsets.
+        """
+        for table, one in ((self._committed, offset), (self._resets, reset)):
+            if one is not None:
+                topic, _, group = key.partition(SEPARATOR)
+                check_offset_entry(key, queue_id, one)
+                self.admit(group, topic, THIS_HOST, queue_id)
+                self._put(table, key, queue_id, one)
+            elif key in table:
+                table[key].pop(queue_id, None)
+                if not table[key]:
+                    del table[key]
+        if key in self._owners and key not in self._committed and key not in self._resets:
+            self._remove([key])
+        self.changed = True
+
+    def all_committed(self) -> Mapping[str, Mapping[int, int]]:
+        """The committed offsets by key and queue, not to be changed; without own cursors."""
+        return self._committed
+
+    def keys_unlike(self, seen: Mapping[str, Mapping[int, int]]) -> list[str]:
+        """The keys whose committed offsets differ from those in ``seen``."""
+        committed = self._committed
+        changed = [key for key, queues in committed.items() if seen.get(key) != queues]
+        return changed + [key for key in seen if key not in committed]
+
     def committed_keys(self) -> list[str]:
         """The keys that have offsets: topic and group, with ``SEPARATOR`` between them."""
         return [*self._committed, *self._own]

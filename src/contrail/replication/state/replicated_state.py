@@ -45,6 +45,8 @@ class StateTables:
     def __init__(self, entries: Entries | None = None) -> None:
         self._tables: dict[Table, dict[Key, Value]] = {table: {} for table in Table}
         self.changed: set[Table] = set()
+        # The queues whose offsets or resets changed, by table: there may be many others.
+        self.moved: set[Key] = set()
         if entries is not None:
             self.put(entries)
 
@@ -68,12 +70,27 @@ class StateTables:
                 if table in _OF_OFFSETS and is_system_group(key[0].rpartition(_SEPARATOR)[2]):
                     continue
                 self._tables[table][key] = value
-                self.changed.add(table)
+                self._note(table, key)
 
     def remove(self, table: Table, keys: Iterable[Key]) -> None:
         for key in keys:
             if self._tables[table].pop(key, None) is not None:
-                self.changed.add(table)
+                self._note(table, key)
+
+    def _note(self, table: Table, key: Key) -> None:
+        self.changed.add(table)
+        if table in _OF_OFFSETS:
+            self.moved.add(key)
+
+    def note_unlike(self, other: StateTables) -> None:
+        """Note as changed all that differs from other tables, and their own changes."""
+        self.changed = other.changed | {table for table in Table if self[table] != other[table]}
+        self.moved = set(other.moved)
+        for table in _OF_OFFSETS:
+            mine, others = self[table], other[table]
+            self.moved |= {
+                key for key in mine.keys() | others.keys() if mine.get(key) != others.get(key)
+            }
 
     def delete_topic(self, topic: str, physical_offset: int) -> None:
         """A topic that comes again begins anew: no offset, filter or next offset is left of it."""
@@ -168,11 +185,7 @@ class ReplicatedState:
     def _replace(self, arrived: _Arriving) -> None:
         for record, physical_offset in arrived.since:
             arrived.tables.take(record, physical_offset)
-        arrived.tables.changed = {
-            table
-            for table in Table
-            if table in self.tables.changed or arrived.tables[table] != self.tables[table]
-        }
+        arrived.tables.note_unlike(self.tables)
         self.tables = arrived.tables
         self.snapshot_starts = [*self.snapshot_starts, arrived.physical_offset][-_SNAPSHOTS_KEPT:]
         self._arriving = None
@@ -219,7 +232,7 @@ class ReplicatedState:
             found._arriving = _arriving_of(arriving, records)
         if next(records, None) is not None:
             raise ValueError("the state has more records than its head says")
-        found.tables.changed = set(Table)
+        found.tables.note_unlike(StateTables())
         return found
 
     def digest(self) -> int:
