@@ -29,6 +29,8 @@ from contrail.broker.handlers.replication import HaFacts, ReplicationHandlers
 from contrail.broker.replica_side import Redirecting, SideNeed
 from contrail.broker.replicas import link_trust
 from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.group_delays import CARRIED as DELAYS
+from contrail.broker.services.group_delays import GroupDelays
 from contrail.broker.services.group_tables import GroupTables
 from contrail.errors import StoreError
 from contrail.protocol.bodies.ha_status import HaStatus
@@ -132,8 +134,13 @@ class GroupSide:
             need.store_config.root,
             need.clock,
             offsets_interval_ms=need.config.flush_consumer_offset_ms,
+            carried={DELAYS: lambda: self._delays.carried()},
         )
-        self.parts: list[FollowsRole] = [self.tables]
+        self._delays = GroupDelays(
+            need.store, need.kinds.delays, lambda: self.tables.carried(DELAYS)
+        )
+        # The tables' first snapshot tells how far the other parts are.
+        self.parts: list[FollowsRole] = [self._delays, self.tables]
         self._guards: Guards | None = None
         self._term = 0
         # The term for which this member is to take over, and the work of it.
@@ -200,6 +207,8 @@ class GroupSide:
 
     def register(self, schedule: Schedule) -> None:
         schedule.every(_FEED_INTERVAL_MS, lambda now_ms: self._feed(), name="committed records")
+        delays = self._need.kinds.delays
+        schedule.every(lambda: delays.interval_ms, self._delays.run, name="delay levels")
         schedule.every(_OFFSETS_INTERVAL_MS, lambda now_ms: self.tables.sweep(), name="offsets")
         schedule.every(1_000, lambda now_ms: self._warn_of_skew(), name="members' clocks")
         schedule.every(_PREFERENCE_INTERVAL_MS, lambda now_ms: self._prefer(), name="leadership")

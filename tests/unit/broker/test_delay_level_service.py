@@ -561,3 +561,32 @@ def test_deliveries_unknown_to_the_cursors_stand_behind_the_first_message_that_w
     assert levels.waiting_from == places[1]
     levels.run(NOW_MS)
     assert levels.waiting_from is None
+
+
+@pytest.mark.proves("replication.failover.kinds")
+def test_a_leader_that_leads_again_forgets_deliveries_that_were_cut() -> None:
+    scene = Scene()
+    places = [scene.queues.put(1, str(number).encode(), NOW_MS) for number in range(4)]
+    levels = scene.start()
+    levels.run(NOW_MS)
+    assert scene.log.bodies == [b"0", b"1", b"2", b"3"]
+    # Another member leads, and of these deliveries its log has the first two alone.
+    levels.stop()
+    scene.log.settled_end = scene.log.physical_end
+    assert scene.written_offsets() is None
+    levels.take_over({1: 1}, Delivered(waited={places[1]}))
+    levels.run(NOW_MS)
+    assert scene.log.bodies[4:] == [b"2", b"3"]
+    scene.log.settled_end = scene.log.physical_end
+    assert scene.written_offsets() == {"1": 4}
+
+
+@pytest.mark.proves("replication.failover.kinds")
+def test_a_first_leader_goes_on_with_the_cursors_of_its_folder() -> None:
+    scene = Scene({1: 2})
+    for number in range(3):
+        scene.queues.put(1, str(number).encode(), NOW_MS)
+    levels = scene.start()
+    levels.take_over(None, Delivered())
+    levels.run(NOW_MS)
+    assert scene.log.bodies == [b"2"]

@@ -34,7 +34,6 @@ LEASED = frozenset(
 NOT_IN_GROUPS = frozenset(
     {
         # Of kinds that are delivered later: every member would have to follow them.
-        RequestCode.CONSUMER_SEND_MSG_BACK,
         RequestCode.END_TRANSACTION,
         RequestCode.RECALL_MESSAGE,
         RequestCode.RECALL_TIMER,

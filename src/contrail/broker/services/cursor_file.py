@@ -46,6 +46,10 @@ class CursorFile(Generic[T]):
         """``mark`` holds once the log is durable up to ``physical_end``."""
         self._marks.note(physical_end, mark)
 
+    def forget(self) -> None:
+        """Drop the marks that wait: the log they speak of may be cut."""
+        self._marks = DurableMarks()
+
     @property
     def durable_end(self) -> int:
         """The log position up to which the file speaks for all deliveries."""

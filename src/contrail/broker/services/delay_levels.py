@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Mapping
 from itertools import takewhile
 
 from contrail.broker.services.cursor_file import CursorFile
@@ -105,6 +106,26 @@ class DelayLevels:
             moved |= self._cursors.at(level) != before
         if moved:
             self._file.note(self._deliveries.settled_end, self._cursors.snapshot())
+
+    def take_over(self, cursors: Mapping[int, int] | None, delivered: Delivered) -> None:
+        """Go on for another leader: from its ``cursors``, past all that was delivered since.
+
+        None stands for the cursors of this folder. Memories of an earlier time as leader are
+        dropped: they may speak of deliveries that were cut from the log.
+        """
+        self.stop()
+        if cursors is not None:
+            self._cursors.assign(cursors)
+        self.recover(delivered)
+
+    def stop(self) -> None:
+        """Another member leads: no cursor of deliveries that are not settled is written."""
+        self._file.forget()
+        self._steps = ClockSteps()
+        self._stored_ms.clear()
+        self._asked.clear()
+        self._stuck.clear()
+        self._behind = self._refused = False
 
     def follow(self, table: DelayOffsetTable, physical_end: int) -> None:
         """Note how far the master had delivered when its log ended at ``physical_end``.

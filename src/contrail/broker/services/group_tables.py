@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -34,6 +34,7 @@ from contrail.broker.state.topics import TopicTable
 from contrail.clock import Clock
 from contrail.errors import EntryIllegal, RecordDamaged, RequestRejected, StoreError
 from contrail.model.data_version import DataVersion
+from contrail.model.fastjson import JsonValue
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.stored_entries import check_entry_name
@@ -122,12 +123,16 @@ class GroupTables:
         clock: Clock,
         *,
         offsets_interval_ms: int,
+        carried: Mapping[str, Callable[[], JsonValue]] | None = None,
     ) -> None:
-        """Raises ``StateFileDamaged`` if neither the file nor its backup can be read."""
+        """``carried`` has more for the records, by name: facts of other parts that lead.
+
+        Raises ``StateFileDamaged`` if neither the file nor its backup can be read."""
         self._store = store
         self._topics, self._groups, self._offsets = topics, groups, offsets
         self._clock = clock
         self._leads = False
+        self._carried = dict(carried or {})
         self._state = _read(files, root)
         self._next_row = store.queue_offset_min(_TOPIC, _QUEUE)
         # The tables as this leader appended them; the followed ones lag by the tail of the log.
@@ -250,6 +255,12 @@ class GroupTables:
             _version(tables, CONSUMER_OFFSETS.name),
         )
 
+    def carried(self, name: str) -> JsonValue:
+        """A fact of another part, as it is committed; None if there is none."""
+        found = self._state.tables[Table.CARRIED].get((name,))
+        assert not isinstance(found, TopicConfig | SubscriptionGroupConfig | DataVersion)
+        return found
+
     def offset_floors(self) -> dict[tuple[bytes, int], int]:
         """At least the next offset of each queue, also where all of its messages are removed."""
         floors = self._state.tables[Table.NEXT_OFFSETS].items()
@@ -324,6 +335,11 @@ class GroupTables:
                 for topic, bits in by_topic.items()
             },
             Table.RESETS: _flat(self._offsets.pending_resets),
+            Table.CARRIED: {
+                (name,): fact
+                for name, tell in self._carried.items()
+                if (fact := tell()) is not None
+            },
             Table.VERSIONS: {
                 (TOPICS.name,): topics.data_version,
                 (GROUPS.name,): groups.data_version,

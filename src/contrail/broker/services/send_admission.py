@@ -56,6 +56,7 @@ from contrail.model.record import (
 )
 from contrail.model.topic import (
     RETRY_PREFIX,
+    SCHEDULE_TOPIC,
     TIMER_TOPIC,
     Perm,
     QueueType,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 # The flags of compressed bodies; a send with any other is checked: transactions, inner batches.
 FAST_FLAGS = 0x701
 _UNIT_FLAG, _UNIT_SUB_FLAG = 1, 2
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _TIMER_TOPIC = TIMER_TOPIC.encode()
 # Properties that the broker itself writes into messages that wait; a client's would be believed.
 _BROKER_OWNED = (
@@ -300,8 +302,8 @@ class SendAdmission:
         properties[UNIQ_KEY] = key
         properties |= self._broker_properties
         placed = self._placed(draft, properties)
-        if self._takes_plain_only and placed.topic != draft.topic:
-            raise _not_in_groups("delayed, timed and transactional messages")
+        if self._takes_plain_only and placed.topic not in (draft.topic, _SCHEDULE_TOPIC):
+            raise _not_in_groups("timed and transactional messages")
         recall_handle = None
         if placed.topic == _TIMER_TOPIC and draft.topic != _TIMER_TOPIC:
             _refuse_deletion(properties)

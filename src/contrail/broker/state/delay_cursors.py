@@ -92,6 +92,10 @@ class DelayCursors:
         """Set a cursor that nothing was delivered for."""
         self._queue_offsets[level] = queue_offset
 
+    def assign(self, queue_offsets: Mapping[int, int]) -> None:
+        """Hold these cursors, and no others."""
+        self._queue_offsets = dict(queue_offsets)
+
     def replace(self, queue_offsets: Mapping[int, int], data_version: DataVersion) -> bool:
         """Take the master's cursors where they are further; False if nothing is new.
 
