@@ -16,6 +16,7 @@ from contrail.broker.services.group_tables import FILE_NAME, GroupTables
 from contrail.broker.services.groups import Groups
 from contrail.broker.services.persistence import Persistence
 from contrail.broker.services.stored_tables import (
+    OffsetFile,
     keep_consumer_offsets,
     keep_groups,
     keep_topics,
@@ -110,7 +111,7 @@ class Member:
         self.persistence = Persistence(folder, files)
         keep_topics(self.persistence, self.topics.table, self.topics.changes)
         keep_groups(self.persistence, self.groups.table, self.groups.changes)
-        keep_consumer_offsets(self.persistence, self.offsets, interval_ms=1)
+        keep_consumer_offsets(self.persistence, self.offsets, OffsetFile(), interval_ms=1)
         self.tables = GroupTables(
             self.log,
             self.topics,

@@ -26,7 +26,12 @@ from typing import NamedTuple, Protocol
 from contrail.broker.services.acknowledgements import IN_DOUBT_CODE, doubt_fields
 from contrail.broker.services.groups import GroupEntry, GroupKey, Groups
 from contrail.broker.services.persistence import Persistence, Render
-from contrail.broker.services.stored_tables import keep_consumer_offsets, keep_groups, keep_topics
+from contrail.broker.services.stored_tables import (
+    OffsetFile,
+    keep_consumer_offsets,
+    keep_groups,
+    keep_topics,
+)
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.groups import GroupTable
@@ -160,7 +165,10 @@ class GroupTables:
             persistence.forget(name)
         keep_topics(persistence, self._committed_topics)
         keep_groups(persistence, self._committed_groups)
-        keep_consumer_offsets(persistence, self._committed_offsets, interval_ms=offsets_interval_ms)
+        # Groups do not pop, so that nobody waits for this file.
+        keep_consumer_offsets(
+            persistence, self._committed_offsets, OffsetFile(), interval_ms=offsets_interval_ms
+        )
         persistence.register(
             FILE_NAME, take_changed=self._take_unwritten, snapshot=self._snapshot, sealed=True
         )
