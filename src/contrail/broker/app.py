@@ -14,6 +14,8 @@ import sys
 import threading
 import time
 
+from contrail.broker.access_config import AccessConfig
+from contrail.broker.access_side import AccessSide, BrokerFacts
 from contrail.broker.config import BrokerConfig, FastPath
 from contrail.broker.families import FamiliesNeed, Family, handler_families
 from contrail.broker.fast.path import FastNeed, fast_path
@@ -32,6 +34,7 @@ from contrail.broker.pop_side import PopBegins
 from contrail.broker.replica_side import SideNeed
 from contrail.broker.replica_wiring import RoleTerms, replica_side
 from contrail.broker.replication_config import ReplicationConfig
+from contrail.broker.services.access_table import AccessTable, FirstUser, load_access_table
 from contrail.broker.services.acknowledgements import FlushNews
 from contrail.broker.services.creation_times import CreationTimes
 from contrail.broker.services.deliveries import Deliveries
@@ -80,6 +83,8 @@ _log = logging.getLogger(__name__)
 
 _SCHEDULE_POLL_S_MAX = 1.0
 _LAST_FLUSH_MS_MAX = 30_000
+# Of a first user's random password.
+PASSWORD_BYTES = 24
 _SCHEDULE_POLL_S_MIN = 0.001
 
 
@@ -97,6 +102,7 @@ class Broker:
         tls_mode: TlsMode = TlsMode.DISABLED,
         tls_files: TlsFiles | None = None,
         replication: ReplicationConfig | None = None,
+        access: AccessConfig | None = None,
     ) -> None:
         self._config = config
         self._replication = replication or ReplicationConfig()
@@ -107,7 +113,15 @@ class Broker:
         self._tls_mode = tls_mode
         self._tls_files = tls_files
         self._role = RoleTerms(config, self._replication)
-        self._is_fast = config.fast_path is FastPath.ON and self._role.may_go_fast
+        self._access_config = access or AccessConfig()
+        # The user that was made because there was none, for the operator.
+        self.first_user: FirstUser | None = None
+        # Signatures are checked over decoded fields.
+        self._is_fast = (
+            config.fast_path is FastPath.ON
+            and self._role.may_go_fast
+            and not self._access_config.is_on
+        )
         self._ticker: asyncio.Task[None] | None = None
         self._flushes = FlushNews()
         self._tells_flushes = False
@@ -275,6 +289,7 @@ class Broker:
         """Load the tables and recover the store; runs off the loop, for it may take long."""
         require_no_kv_store(self._files, self._store_config.root)
         self.tables = Tables.load(self._config, self._store_config, self._files, self._clock)
+        self._users = self._load_users() if self._access_config.is_on else None
         self._escaped = load_escaped(self._files, self._store_config.root)
         self._recall_seal = RecallSeal(self._recall_key(), secrets.token_bytes)
         self._store_host = pack_host(self._config.broker_ip, self.port)
@@ -294,6 +309,16 @@ class Broker:
         self.tables.batch_topics.sink = self.store.add_batch_topic
         self.tables.batch_topics.check_sink = self.store.check_batch_topic
 
+    def _load_users(self) -> AccessTable:
+        table, self.first_user = load_access_table(
+            self._files,
+            self._store_config.root,
+            first_user=self._access_config.first_user,
+            inner=self._access_config.inner,
+            new_password=lambda: secrets.token_urlsafe(PASSWORD_BYTES),
+        )
+        return AccessTable(table, self.tables.persistence)
+
     def _recall_key(self) -> RecallKey:
         return load_recall_key(
             self._files,
@@ -307,6 +332,7 @@ class Broker:
     def _wire(self) -> None:
         if self._config.metrics_exporter is MetricsExporter.PROM:
             self._times = RequestTimes(time.monotonic)
+        self._wire_access()
         self._wire_services()
         self._creations = CreationTimes(self.tables.topics.is_system)
         self._wire_replicas()
@@ -316,6 +342,8 @@ class Broker:
         self._wire_routers(self._creations.timed(handlers))
         self.intake = self._make_intake()
         self.intake.lacks_slaves = self.replicas.lacks_slaves
+        if self._access_config.is_on:
+            self.intake.ask_first(self.access.refusal)
         self.server = Server(
             self.intake,
             limits=self._limits,
@@ -328,6 +356,15 @@ class Broker:
         self.replicas.guard(self.intake.guards)
         self._wire_fast_path()
         self.schedule = self._make_schedule()
+
+    def _wire_access(self) -> None:
+        facts = BrokerFacts(
+            cluster_name=self._config.cluster_name,
+            has=lambda topic: self.tables.topics.table.get(topic) is not None,
+            topics_of_sink=lambda sink_id: self.kinds.sinks.topics_of(sink_id),
+        )
+        self.access = AccessSide(self._access_config, self._users, facts, self._clock)
+        self.access.watch(lambda: self.pulls.held.check_held())
 
     def _make_intake(self) -> Intake:
         return Intake(
@@ -372,6 +409,7 @@ class Broker:
             self.far_reads.guarded(handlers),
             error_codes=_ERROR_CODES,
             cluster_networks=networks,
+            admin_networks=parse_networks(self._access_config.admin_networks),
             in_flight_count_max=self._limits.in_flight_count_max,
         )
         # Requests resumed after a disk read were already admitted.
@@ -379,6 +417,7 @@ class Broker:
             handlers,
             error_codes=_ERROR_CODES,
             cluster_networks=networks,
+            admin_networks=parse_networks(self._access_config.admin_networks),
             in_flight_count_max=sys.maxsize,
         )
         again.counts = self.router.counts
@@ -419,7 +458,7 @@ class Broker:
         self.kinds = self._message_kinds()
         traces = self._config.broker_trace_enabled and self._role.delivers
         self._traces = self._trace_records() if traces else None
-        self._caller = Caller(on_lost=self._lost_name_server)
+        self._caller = Caller(on_lost=self._lost_name_server, credentials=self._access_config.inner)
         self.registration = Registration(
             tables.settings,
             tables.topics,
@@ -513,6 +552,8 @@ class Broker:
                 recall_seal=self._recall_seal,
                 ways=self.ways,
                 leads=self._role.delivers,
+                records=self.access.records,
+                may_check=self.access.may_check,
                 busy_reason=lambda: self.sends.busy_reason(self.server.waited_s * 1000),
                 # A flush asked for during a tick is part of it: the next tick comes after.
                 wake=lambda: self._loop.call_soon(self._flush_tick),
@@ -556,6 +597,7 @@ class Broker:
         self.sends = self._send_handler()
         self.pulls = self._pull_handler()
         self.pulls.redirect = self.replicas.redirect
+        self.pulls.require_still = self.access.require_still
         self.pulls.keeps_progress = self._role.leads
         held = self.pulls.held.parked
         self.kinds.pop.begin(PopBegins(read=self.pulls.read, watched=held, loop=self._loop))
@@ -569,6 +611,7 @@ class Broker:
             groups=self.tables.groups.table,
             topics=self.tables.topics.table,
             store=self.store,
+            records=self.access.records,
         )
         need = FamiliesNeed(
             tables=self.tables,
@@ -579,6 +622,7 @@ class Broker:
             clock=self._clock,
             address=self.address,
             broker_name=self._config.broker_name,
+            records=self.access.records,
             routes=self._route_cache(),
             wake=self._wake_topic,
             waiting=self.kinds.waiting,
@@ -590,6 +634,7 @@ class Broker:
             self.replicas,
             *handler_families(need),
             self._admin_handlers(),
+            self.access,
             self.kinds,
         )
         return {code: handler for family in families for code, handler in family.table().items()}

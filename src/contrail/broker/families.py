@@ -9,6 +9,7 @@ from typing import Protocol
 from contrail.broker.handlers.clients import ClientHandlers
 from contrail.broker.handlers.consume_progress import ProgressHandlers
 from contrail.broker.handlers.figures import FigureHandlers, WaitingCounts
+from contrail.broker.handlers.found_records import FoundRecords
 from contrail.broker.handlers.groups import GroupHandlers
 from contrail.broker.handlers.locks import LockHandlers
 from contrail.broker.handlers.offset_resets import ResetHandlers
@@ -45,6 +46,8 @@ class FamiliesNeed:
     clock: Clock
     address: str
     broker_name: str
+    # The rights on records that requests find.
+    records: FoundRecords
     routes: RouteCache
     # Answers the held pulls and pops of a topic.
     wake: Callable[[bytes], None]
@@ -141,6 +144,7 @@ def handler_families(need: FamiliesNeed) -> tuple[Family, ...]:
             tables.filters,
             names=tables.topics.names,
             in_slices=in_slices,
+            records=need.records,
         ),
         SystemMessageHandlers(store, tables.topics.names),
         RequestModeHandlers(

@@ -57,6 +57,9 @@ class Intake:
         self._store = store
         self._changes = changes
         self.guards = Guards(router)
+        # Why a request is not signed or not allowed. While it is asked, every frame is decoded
+        # and goes the general way.
+        self._access: Callable[[Request, Connection], Response | None] | None = None
         # Whether answers wait for slaves and there is none.
         self.lacks_slaves: Callable[[], bool] = lambda: False
         # The connection whose sends were read last: while it alone sends, no tick joins anything.
@@ -72,6 +75,10 @@ class Intake:
         self._pulls = fast.pulls
         self._tickless = fast.tickless
         server.intake = self.take if fast.is_on else None
+
+    def ask_first(self, access: Callable[[Request, Connection], Response | None]) -> None:
+        """Have every request judged before any guard or handler sees it."""
+        self._access = access
 
     # Bytes.
 
@@ -199,7 +206,13 @@ class Intake:
                 self._sends.take(peer, [send], waited_ms=waited_ms, is_general=is_general)
 
     def serve(self, peer: Connection, request: Request) -> None:
-        """Let a request go the general way, unless a guard has something against it."""
+        """Let a request go the general way, unless it lacks a right or a guard objects."""
+        if self._access is not None:
+            refusal = self._access(request, peer)
+            if refusal is not None:
+                self._router.count_refused({(request.code, refusal.code): 1})
+                peer.reply(request, refusal)
+                return
         verdict = self.guards.verdict(peer, request.code)
         if verdict is not None and self._is_refused(peer, request, verdict):
             return

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from contrail.broker.handlers.found_records import FoundRecords
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.send_admission import SendAdmission
+from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.escaped import Escaped
 from contrail.broker.state.placement import TimerRules
 from contrail.broker.state.recall_seal import RecallSeal
@@ -45,5 +47,9 @@ class KindsNeed:
     leads: bool
     # Why sends are turned away now, if they are.
     busy_reason: Callable[[], str | None]
+    # The rights on records that requests find.
+    records: FoundRecords
+    # Whether a producer may see half messages of a topic.
+    may_check: Callable[[ClientChannel, str], bool]
     # Has another tick come soon.
     wake: Callable[[], object]

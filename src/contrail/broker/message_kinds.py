@@ -61,6 +61,7 @@ class MessageKinds:
             stats=need.stats,
             clock=need.clock,
             delay_table=config.delay_table,
+            records=need.records,
         )
         self._replies = ReplyHandlers(
             settings=tables.settings,
@@ -143,6 +144,7 @@ class MessageKinds:
             store_host=need.store_host,
             ensure_exhausted_topic=tables.topics.ensure_transaction_exhausted_topic,
             attempt=need.far_reads.attempt,
+            may_check=need.may_check,
         )
         operators = TransactionOperators(
             self.transactions,
@@ -153,7 +155,13 @@ class MessageKinds:
             store_host=need.store_host,
         )
         self._transaction_handlers = TransactionHandlers(
-            self.transactions, operators, need.answers, tables.settings, need.clock, need.ways
+            self.transactions,
+            operators,
+            need.answers,
+            tables.settings,
+            need.clock,
+            need.ways,
+            need.records,
         )
 
     def recover(self) -> None:

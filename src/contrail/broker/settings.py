@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from contrail.broker.access_config import AccessConfig, read_access_settings
 from contrail.broker.config import BrokerConfig
 from contrail.broker.replication_config import ReplicationConfig, read_replication_settings
 from contrail.errors import ConfigError
@@ -25,9 +26,11 @@ from contrail.wire.tls import TlsFiles, TlsMode
 
 # Starting without the protection that these settings ask for would be worse than not starting.
 _REFUSED: Refusals = {
-    "aclEnable": (frozenset({"true"}), "there is no access control; bind to loopback instead"),
-    "authenticationEnabled": (frozenset({"true"}), "there is no access control"),
-    "authorizationEnabled": (frozenset({"true"}), "there is no access control"),
+    "aclEnable": (
+        frozenset({"true"}),
+        "access control 1.0 is not there; set authenticationEnabled=true and "
+        "authorizationEnabled=true, which take the signatures of its clients",
+    ),
     "enableControllerMode": (frozenset({"true"}), "there is no controller"),
     "haFlowControlEnable": (frozenset({"true"}), "replication is sent as fast as slaves take it"),
     "storeType": (
@@ -43,6 +46,7 @@ _REFUSED: Refusals = {
 _KNOWN = (
     names_of(BrokerConfig)
     | names_of(ReplicationConfig)
+    | names_of(AccessConfig)
     | apache_names()
     | TLS_NAMES
     | frozenset(_REFUSED)
@@ -59,6 +63,7 @@ class BrokerSettings(NamedTuple):
     broker: BrokerConfig
     store: StoreConfig
     replication: ReplicationConfig
+    access: AccessConfig
     tls_mode: TlsMode
     tls_files: TlsFiles | None
     notes: list[str]
@@ -84,6 +89,7 @@ def read_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
         broker=broker,
         store=store,
         replication=replication,
+        access=read_access_settings(properties, broker, mode),
         tls_mode=mode,
         tls_files=files,
         notes=unknown_notes(properties, _KNOWN),

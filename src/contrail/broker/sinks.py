@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from contrail.broker.handlers.sink import SinkHandlers
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.services.sink_ledger import SinkLedgerFile
@@ -58,6 +60,11 @@ class Sinks:
             busy_reason=need.busy_reason,
             names=tables.topics.names,
         )
+
+    def topics_of(self, sink_id: str) -> Iterable[str]:
+        """The topics of a sink's newest batch, as far as this broker was told."""
+        layout = self.file.ledger.status(sink_id).layout
+        return () if layout is None else layout.topics
 
     def register(self, schedule: Schedule) -> None:
         """Have commits carried on with."""

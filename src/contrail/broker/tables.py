@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
+from contrail.broker.access_config import AccessConfig
 from contrail.broker.config import BrokerConfig
 from contrail.broker.replication_config import ReplicationConfig
 from contrail.broker.services.groups import Groups
@@ -91,7 +92,7 @@ class Tables:
             files,
             root,
             config,
-            fixed_names=apache_names() | names_of(ReplicationConfig),
+            fixed_names=apache_names() | names_of(ReplicationConfig) | names_of(AccessConfig),
             now_ms=clock.now_ms(),
         )
         batch_topics = BatchTopics()

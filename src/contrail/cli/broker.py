@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from contrail.broker.access_config import access_warnings, shown_properties
 from contrail.broker.app import Broker
 from contrail.broker.replication_config import replication_warnings
 from contrail.broker.settings import BrokerSettings, read_broker_settings
@@ -248,7 +249,12 @@ _FLUSH_MEANING = {
 def warnings(read: BrokerSettings) -> list[str]:
     """Warnings for the operator."""
     config = read.broker
-    found = [*read.notes, *read.moved, *replication_warnings(read.replication, config.role)]
+    found = [
+        *read.notes,
+        *read.moved,
+        *replication_warnings(read.replication, config.role),
+        *access_warnings(read.access, config, read.tls_mode),
+    ]
     if not config.name_servers:
         found.append(
             "no NameServer is named: clients find this broker only after -n or namesrvAddr"
@@ -258,7 +264,7 @@ def warnings(read: BrokerSettings) -> list[str]:
             f"clients are sent to {config.broker_ip} but only {config.listen_address} is listened "
             "on: set listenAddress too"
         )
-    if not is_loopback(config.listen_address):
+    if not is_loopback(config.listen_address) and not read.access.is_on:
         found.append(
             f"{config.listen_address} is reached from other hosts and there is no access control: "
             "anybody there may send and read messages; administration is refused to them"
@@ -272,6 +278,7 @@ def all_properties(read: BrokerSettings) -> dict[str, str]:
         **properties_of(read.broker),
         **properties_of(read.store),
         **properties_of(read.replication),
+        **shown_properties(read.access),
     }
 
 
@@ -286,8 +293,12 @@ def _broker(read: BrokerSettings) -> Broker:
         tls_mode=read.tls_mode,
         tls_files=read.tls_files,
         replication=read.replication,
+        access=read.access,
     )
 
 
 def _ready(broker: Broker) -> None:
+    if broker.first_user is not None:
+        name, password = broker.first_user
+        typer.echo(f"the first user is {name!r} with the password {password}: shown only now")
     typer.echo(f"contrail broker is ready at {broker.address}")

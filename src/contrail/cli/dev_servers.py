@@ -223,6 +223,7 @@ class DevServers:
             tls_mode=read.tls_mode,
             tls_files=read.tls_files,
             replication=read.replication,
+            access=read.access,
         )
         try:
             await self.broker.start()

@@ -280,6 +280,7 @@ class LocalBroker:
                 settings.store,
                 clock=self._cluster.clock,
                 replication=settings.replication,
+                access=settings.access,
             )
             self.app.is_cut_off = self._loses_master()
             self.app.may_reach = lambda address: self._cluster.may_reach(self, address)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from contrail.broker.access_config import AccessConfig
 from contrail.broker.app import Broker
 from contrail.broker.config import BrokerConfig
 from contrail.broker.group_side import GroupSide
@@ -68,10 +69,16 @@ class FaultyBroker(Broker):
         *,
         clock: Clock,
         replication: ReplicationConfig | None = None,
+        access: AccessConfig | None = None,
     ) -> None:
         self._disk = CuttableDisk()
         super().__init__(
-            config, store_config, clock=clock, files=self._disk, replication=replication
+            config,
+            store_config,
+            clock=clock,
+            files=self._disk,
+            replication=replication,
+            access=access,
         )
         self._refusal: Refusal | None = None
         self._lost_answer_count = 0

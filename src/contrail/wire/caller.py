@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contrail.errors import CallFailed
 from contrail.protocol.command import ReceivedResponse, Request
 from contrail.protocol.frames import FrameDecoder
+from contrail.protocol.signing import CredentialSource, current, signed_fields
 from contrail.wire.addresses import split_address
 from contrail.wire.connection import Connection, Intake, Read
 from contrail.wire.limits import Limits
@@ -33,7 +34,10 @@ class Caller:
         on_lost: Callable[[str], None] | None = None,
         language: str = "JAVA",
         tls: ssl.SSLContext | None = None,
+        credentials: CredentialSource | None = None,
     ) -> None:
+        """With ``credentials`` every request is signed."""
+        self.credentials = credentials
         self.limits = limits or Limits()
         self.language = language
         self.pauses_slow_peers = False
@@ -70,7 +74,9 @@ class Caller:
             CallFailed: no connection, a broken one, or no answer in time.
         """
         connection = await self.connection_to(address)
-        return await connection.call(code, fields or {}, body, timeout_ms=timeout_ms)
+        return await connection.call(
+            code, self._signed(fields or {}, body), body, timeout_ms=timeout_ms
+        )
 
     async def notify(
         self, address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
@@ -81,7 +87,12 @@ class Caller:
             CallFailed: no connection could be made.
         """
         connection = await self.connection_to(address)
-        connection.notify(code, fields or {}, body)
+        connection.notify(code, self._signed(fields or {}, body), body)
+
+    def _signed(self, fields: Mapping[str, str], body: bytes) -> Mapping[str, str]:
+        if self.credentials is None:
+            return fields
+        return signed_fields(fields, body, current(self.credentials))
 
     def open_connection(self, address: str) -> Connection | None:
         """The connection to an address, if it is open."""

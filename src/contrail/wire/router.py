@@ -29,11 +29,13 @@ class RequestRouter:
         *,
         error_codes: Mapping[type[ContrailError], int] | None = None,
         cluster_networks: Networks = (),
+        admin_networks: Networks = (),
         in_flight_count_max: int = 1024,
     ) -> None:
         self._handlers = dict(handlers)
         self._error_codes = dict(error_codes or {})
         self._cluster_networks = cluster_networks
+        self._admin_networks = admin_networks
         self._in_flight_count_max = in_flight_count_max
         self.is_going_away = False
         self.counts: Counter[str] = Counter()
@@ -109,11 +111,13 @@ class RequestRouter:
             self._admit_stranger(request, peer)
 
     def _admit_stranger(self, request: Request, peer: Connection) -> None:
-        """From elsewhere only data codes are taken, and cluster codes from listed networks."""
+        """From elsewhere only data codes are taken, and others from listed networks."""
         kind = code_class(request.code)
         if kind is CodeClass.DATA or kind is None:
             return
         if kind is CodeClass.CLUSTER and self._is_of_the_cluster(peer):
+            return
+        if is_within(self._admin_networks, peer.address):
             return
         raise RequestRejected(
             ResponseCode.NO_PERMISSION,
@@ -157,7 +161,7 @@ def _unknown(request: Request) -> str:
         return f"request code {request.code} is unknown"
 
 
-def parse_networks(text: str) -> Networks:
+def parse_networks(text: str, setting_name: str = "contrailClusterAllowList") -> Networks:
     """Networks in CIDR form, separated by commas or semicolons.
 
     Raises:
@@ -167,4 +171,4 @@ def parse_networks(text: str) -> Networks:
     try:
         return tuple(ipaddress.ip_network(piece, strict=False) for piece in pieces if piece)
     except ValueError as error:
-        raise ConfigError(f"contrailClusterAllowList={text!r}: {error}") from error
+        raise ConfigError(f"{setting_name}={text!r}: {error}") from error

@@ -37,6 +37,7 @@ from contrail.protocol.bodies.heartbeat import (
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
+from contrail.protocol.signing import ACCESS_KEY
 from contrail.wire.peer import Handler, Peer
 
 _log = logging.getLogger(__name__)
@@ -257,6 +258,7 @@ class ClientHandlers:
             self._clock.now_ms(),
             owner_of(peer),
             heartbeat.goes_on_ms,
+            request.fields.get(ACCESS_KEY, ""),
         )
 
     def handle_unregister(self, request: Request, peer: Peer) -> Response:

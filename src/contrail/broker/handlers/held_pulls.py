@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 
-from contrail.broker.services.pull_admission import PullAdmission, is_long
+from contrail.broker.services.pull_admission import is_long
 from contrail.broker.state.parked_pulls import DEADLINE_GRAIN_MS, ParkedPull, ParkedPulls
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -38,21 +38,22 @@ class HeldPulls:
     def __init__(
         self,
         settings: RuntimeSettings,
-        admission: PullAdmission,
         store: MessageStore,
         clock: Clock,
         loop: LaterCalls,
         *,
         read: Callable[[PullPlan], GetResult],
         final_answer: Callable[[ParkedPull], Response],
+        may_stay: Callable[[Request, Peer, str], bool],
     ) -> None:
+        """``may_stay`` says whether a pull of a group could still be served."""
         self._settings = settings
-        self._admission = admission
         self._store = store
         self._clock = clock
         self._loop = loop
         self._read = read
         self._final_answer = final_answer
+        self._may_stay = may_stay
         # Set by the fast path: answers a held pull that it has parked; False leaves it to us.
         self.answer_fast: Callable[[ParkedPull], bool] = lambda pull: False
         self.parked = ParkedPulls()
@@ -242,8 +243,7 @@ class HeldPulls:
             self._is_checking = False
 
     def _check(self, pull: ParkedPull) -> None:
-        request, group = request_of(pull), pull.plan.group
-        if self._admission.refuses(request, group, pull.peer.address):
+        if not self._may_stay(request_of(pull), pull.peer, pull.plan.group):
             self._finish(pull)
 
     async def release_all(self) -> None:

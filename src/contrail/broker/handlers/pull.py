@@ -69,16 +69,18 @@ class PullHandler:
         self.redirect: Callable[[str, int, bool], Redirect] | None = None
         # False at a slave: a group's progress and its resets are its master's.
         self.keeps_progress = True
+        # Raises for a pull that has waited and lost its right meanwhile.
+        self.require_still: Callable[[Request, Peer], None] = lambda request, peer: None
         self._filtered = FilteredReads(settings, store)
         self.cold_reads = ColdReads(store, self._answer_far)
         self.held = HeldPulls(
             settings,
-            admission,
             store,
             clock,
             loop,
             read=self.read,
             final_answer=self._final_answer,
+            may_stay=self._may_stay,
         )
         # Whether most of the log is in memory; else the limits of a pull are others.
         self.log_fits_memory = self._fits_memory()
@@ -126,6 +128,14 @@ class PullHandler:
 
     # Far behind the end.
 
+    def _may_stay(self, request: Request, peer: Peer, group: str) -> bool:
+        """Whether a held pull could still be served."""
+        try:
+            self.require_still(request, peer)
+        except RequestRejected:
+            return False
+        return not self._admission.refuses(request, group, peer.address)
+
     def _put_in_line(self, request: Request, peer: Peer, plan: PullPlan) -> Answer:
         """Let a pull of old messages wait: they may be on the disk only, and pulls take turns."""
         config = self._settings.config
@@ -153,8 +163,7 @@ class PullHandler:
         """The messages of the pull are in memory now. Like a new pull it may still be held."""
         request, peer = pull.request, pull.peer
         answer = self._attempted(
-            peer,
-            lambda: self._served(request, peer, self._admission.plan(request, peer.address)),
+            peer, lambda: self._served(request, peer, self._planned_again(request, peer))
         )
         if isinstance(answer, Response):
             peer.reply(request, answer)
@@ -162,11 +171,14 @@ class PullHandler:
     def _final_answer(self, pull: ParkedPull) -> Response:
         """Execute again, checks included."""
         request, peer = request_of(pull), pull.peer
-        answer = self._attempted(
-            peer, lambda: self._execute(self._admission.plan(request, peer.address))[0]
-        )
+        answer = self._attempted(peer, lambda: self._execute(self._planned_again(request, peer))[0])
         assert isinstance(answer, Response), "nobody is held twice"
         return answer
+
+    def _planned_again(self, request: Request, peer: Peer) -> PullPlan:
+        """The plan of a pull that has waited, as rights and tables are now."""
+        self.require_still(request, peer)
+        return self._admission.plan(request, peer.address)
 
     def _attempted(self, peer: Peer, work: Callable[[], Answer]) -> Answer:
         """A failure stays with this pull."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from contrail.broker.handlers.found_records import FoundRecords
 from contrail.broker.services.stored_records import RecordStore, record_at
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.filter_data import FilterData, FilterTable
@@ -61,7 +62,9 @@ class QueryHandlers:
         *,
         names: SystemNames,
         in_slices: InSlices = in_one_go,
+        records: FoundRecords | None = None,
     ) -> None:
+        self._found = records or FoundRecords()
         self.handle_rows = in_slices(self._rows)
         self._names = names
         self._store = store
@@ -123,6 +126,7 @@ class QueryHandlers:
         physical_offset = HeaderFields(request).long("offset")
         try:
             message = record_at(self._store, physical_offset)
+            self._found.require_viewable(request, peer, message.topic)
             self._names.require_viewable(message.topic, by_operator=peer.is_this_host)
             return Response(body=self._store.record_bytes(physical_offset))
         except RecordDamaged as error:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Protocol
 
+from contrail.broker.handlers.found_records import FoundRecords
 from contrail.broker.handlers.offsets import GroupSettings, TopicSettings
 from contrail.broker.services.stored_records import RecordStore, record_at
 from contrail.broker.state.client_channels import ClientChannel
@@ -23,6 +24,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import MessageQueue
+from contrail.protocol.signing import SIGNED_FIELDS
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)
@@ -54,11 +56,13 @@ class RelayHandlers:
         topics: TopicSettings,
         store: RelayStore,
         settings: RuntimeSettings,
+        records: FoundRecords | None = None,
     ) -> None:
         self._consumers = consumers
         self._groups = groups
         self._topics = topics
         self._store = store
+        self._found = records or FoundRecords()
         self._settings = settings
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -78,13 +82,14 @@ class RelayHandlers:
 
     def handle_running_info(self, request: Request, peer: Peer) -> Answer:
         channel = self._require_client(request)
-        return self._park(request, peer, self._ask(request, channel, request.fields, request.body))
+        fields = _unsigned(request)
+        return self._park(request, peer, self._ask(request, channel, fields, request.body))
 
     def handle_consume_directly(self, request: Request, peer: Peer) -> Answer:
         """Have a client consume a stored message now; the record itself is sent along."""
         channel = self._require_client(request)
-        record = self._record(HeaderFields(request).text("msgId"))
-        fields = request.fields | self._broker_fields(request)
+        record = self._record(request, peer)
+        fields = _unsigned(request) | self._broker_fields(request)
         return self._park(request, peer, self._ask(request, channel, fields, record))
 
     def handle_consumer_status(self, request: Request, peer: Peer) -> Answer:
@@ -106,10 +111,12 @@ class RelayHandlers:
         _require_version(channel, RELAY_VERSION_MIN)
         return channel
 
-    def _record(self, message_id: str) -> bytes:
+    def _record(self, request: Request, peer: Peer) -> bytes:
+        message_id = HeaderFields(request).text("msgId")
         try:
             place = decode_offset_message_id(message_id)
-            record_at(self._store, place.physical_offset)
+            message = record_at(self._store, place.physical_offset)
+            self._found.require_consumable(request, peer, message.topic)
             return self._store.record_bytes(place.physical_offset)
         except (MessageIllegal, RecordDamaged) as error:
             raise RequestRejected(
@@ -170,6 +177,11 @@ class RelayHandlers:
             if offsets is not None
         }
         return Response(body=encode_consumer_status(by_client))
+
+
+def _unsigned(request: Request) -> dict[str, str]:
+    """The fields for a client: the asker's name and signature are not its business."""
+    return {name: text for name, text in request.fields.items() if name not in SIGNED_FIELDS}
 
 
 async def _ask_status(

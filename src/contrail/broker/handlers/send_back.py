@@ -12,6 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from contrail.broker.handlers.found_records import FoundRecords
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.groups import Groups
@@ -72,8 +73,10 @@ class SendBackHandlers:
         stats: BrokerStats,
         clock: Clock,
         delay_table: Sequence[int],
+        records: FoundRecords | None = None,
     ) -> None:
         """``delay_table`` holds the delay in ms of each level, beginning with level 1 at 1."""
+        self._found = records or FoundRecords()
         self._settings = settings
         self._topics = topics
         self._groups = groups
@@ -96,6 +99,7 @@ class SendBackHandlers:
             return Response()
         topic = self._checked_retry_topic(group, is_unit=asked.is_unit)
         message = self._checked_message(asked)
+        self._found.require_consumable(request, peer, message.topic)
         level = plan_retry(
             message,
             group.retry_policy,

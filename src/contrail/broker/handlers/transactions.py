@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from contrail.broker.handlers.found_records import FoundRecords
 from contrail.broker.services.acknowledgements import Acknowledgements, doubt_fields
 from contrail.broker.services.transaction_operators import TransactionOperators
 from contrail.broker.services.transactions import Told, Transactions
@@ -17,7 +18,7 @@ from contrail.broker.state.ways import Ways
 from contrail.clock import Clock
 from contrail.errors import MessageIllegal, RequestRejected, StoreError
 from contrail.model.message import StoredMessage
-from contrail.model.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP
+from contrail.model.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, REAL_TOPIC
 from contrail.model.record import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from contrail.protocol.bodies.transactions import encode_transactions
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -46,7 +47,9 @@ class TransactionHandlers:
         settings: RuntimeSettings,
         clock: Clock,
         ways: Ways | None = None,
+        records: FoundRecords | None = None,
     ) -> None:
+        self._found = records or FoundRecords()
         self._ways = ways or Ways()
         self._transactions = transactions
         self._operators = operators
@@ -92,6 +95,7 @@ class TransactionHandlers:
         else:
             self._ways.end_general += 1
         message, half = self._transactions.look_up(physical_offset)
+        self._found.require_publishable(request, peer, message.properties.get(REAL_TOPIC, ""))
         if not fields.boolean("fromTransactionCheck"):
             self._require_in_time(message)
         _require_match(message, group, queue_offset)

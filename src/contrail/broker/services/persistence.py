@@ -44,6 +44,7 @@ class _Table:
     snapshot: Callable[[], Render]
     interval_ms: int
     sealed: bool
+    mode: int | None
     on_written: Callable[[], None]
     on_failed: Callable[[Exception], None]
     changed: bool = False
@@ -107,6 +108,7 @@ class Persistence:
         snapshot: Callable[[], Render],
         interval_ms: int = FLUSH_INTERVAL_MS,
         sealed: bool = False,
+        mode: int | None = None,
         on_written: Callable[[], None] = lambda: None,
         on_failed: Callable[[Exception], None] = lambda problem: None,
     ) -> None:
@@ -115,10 +117,10 @@ class Persistence:
         ``take_changed`` says whether the table changed since it was last asked. ``snapshot``
         copies the table on the loop's thread and returns the copy's renderer; ``on_written`` is
         called there once the copy is durable, ``on_failed`` if it could not be written.
-        ``sealed`` is for files of our own shape.
+        ``sealed`` is for files of our own shape; ``mode`` is for files that not everybody may read.
         """
         self._tables.append(
-            _Table(name, take_changed, snapshot, interval_ms, sealed, on_written, on_failed)
+            _Table(name, take_changed, snapshot, interval_ms, sealed, mode, on_written, on_failed)
         )
 
     def forget(self, name: str) -> None:
@@ -254,7 +256,7 @@ class Persistence:
         for table, render in copies:
             try:
                 path = self._folder / table.name
-                write_state(self._files, path, render(), sealed=table.sealed)
+                write_state(self._files, path, render(), sealed=table.sealed, mode=table.mode)
             except (OSError, ValueError, StoreError) as error:
                 _log.exception("%s could not be written; it will be tried again", table.name)
                 failed[table.name] = error

@@ -28,6 +28,7 @@ from contrail.protocol.bulk_pulls import BULK_FIELD
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import FieldInvalid, HeaderFields
+from contrail.protocol.signing import ACCESS_KEY
 
 # Why a pull was forbidden, as the response's forbiddenType says it.
 BROKER_FORBIDDEN = 1
@@ -399,6 +400,8 @@ _KEPT_FIELDS = (
     "expressionType",
     "subVersion",
     BULK_FIELD,
+    # Whose request it is: asked about again before the answer.
+    ACCESS_KEY,
     *_NUMBERS,
 )
 _LONG_CHARACTERS = 2048

@@ -112,9 +112,15 @@ class TransactionChecks:
         store_host: bytes,
         ensure_exhausted_topic: Callable[[int], object],
         attempt: Attempt = at_once,
+        may_check: Callable[[ClientChannel, str], bool] = lambda channel, topic: True,
         work_ms_max: int = _WORK_MS_MAX,
     ) -> None:
-        """``ensure_exhausted_topic(now_ms)`` makes the topic of messages that were given up."""
+        """``ensure_exhausted_topic(now_ms)`` makes the topic of messages that were given up.
+
+        ``may_check`` says whether a producer may see half messages of a topic: its group is only a
+        name that it gave itself.
+        """
+        self._may_check = may_check
         self._attempt = attempt
         self._transactions = transactions
         self._table = table
@@ -156,7 +162,7 @@ class TransactionChecks:
         """A producer of a group came: questions that waited for one are due, some at a time."""
         room = _LOOKED_AT_MAX
         for group in self._schedule.parked_among(self._producers.groups):
-            if room > 0 and self._live_channels(group):
+            if room > 0 and any(map(_listens, self._producers.channels(group))):
                 room -= self._schedule.release(group, room)
 
     def next_check_ms(self, half: Half) -> int:
@@ -189,7 +195,7 @@ class TransactionChecks:
 
     def _parked(self, half: Half, now_ms: int) -> bool:
         """Nobody can be asked, and it is too early to give up."""
-        if self._is_exhausted(half, now_ms) or self._live_channels(half.group):
+        if self._is_exhausted(half, now_ms) or self._live_channels(half):
             return False
         self._schedule.park(half)
         return True
@@ -335,7 +341,7 @@ class TransactionChecks:
                 self._ask_about(half)
 
     def _ask_about(self, half: Half) -> None:
-        channels = self._live_channels(half.group)
+        channels = self._live_channels(half)
         if not channels:
             # The last producer left in between: a question that was not sent does not count.
             half.checks -= 1
@@ -367,8 +373,13 @@ class TransactionChecks:
             "bname": self._settings.config.broker_name,
         }
 
-    def _live_channels(self, group: str) -> list[ClientChannel]:
-        return [channel for channel in self._producers.channels(group) if _listens(channel)]
+    def _live_channels(self, half: Half) -> list[ClientChannel]:
+        """The producers of its group that would read a question and may see its message."""
+        return [
+            channel
+            for channel in self._producers.channels(half.group)
+            if _listens(channel) and self._may_check(channel, half.topic)
+        ]
 
     # Keeping old ones from being forgotten.
 

@@ -28,12 +28,15 @@ class ClientChannel:
     owner: str = THIS_HOST
     # How long the client handles messages without its broker; 0: it has not said.
     goes_on_ms: int = 0
+    # Whose requests its heartbeats are; checked while there is access control.
+    user: str = ""
 
     def refresh(self, newer: ClientChannel) -> None:
         """Take the facts of a later heartbeat on the same connection."""
         self.client_id = newer.client_id
         self.last_heartbeat_ms = newer.last_heartbeat_ms
         self.goes_on_ms = newer.goes_on_ms
+        self.user = newer.user
 
     def expired(self, now_ms: int, after_ms: int) -> bool:
         return now_ms - self.last_heartbeat_ms > after_ms

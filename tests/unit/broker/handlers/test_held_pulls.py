@@ -51,17 +51,14 @@ class Room:
             somebody_waits=self._somebody_waits,
             queue_offset_max=lambda topic, queue_id: self.queue_offset_max,
         )
-        admission: Any = SimpleNamespace(
-            refuses=lambda request, group, address: group in self.refused
-        )
         self.held = HeldPulls(
             cast(Any, SimpleNamespace(config=self.config)),
-            admission,
             store,
             self.clock,
             self.loop,
             read=self._read,
             final_answer=lambda pull: Response(ResponseCode.PULL_NOT_FOUND),
+            may_stay=lambda request, peer, group: group not in self.refused,
         )
 
     def _somebody_waits(self) -> None:

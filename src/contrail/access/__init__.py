@@ -1,0 +1,1 @@
+"""Access control: who may do what, decided from tables and requests alone."""

@@ -1,0 +1,1 @@
+"""Decides: users, rights, needs of requests, signatures. Does no I/O."""

@@ -1,0 +1,132 @@
+"""Access control put together: the table of users, the gate over it, and the questions of handlers.
+
+Without access control there is no gate, and every question about rights is answered yes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from contrail.access.state.gate import AccessGate
+from contrail.access.state.needs import PUB
+from contrail.access.state.rights import Action
+from contrail.broker.access_config import AccessConfig
+from contrail.broker.handlers.access_admin import AccessAdminHandlers
+from contrail.broker.handlers.found_records import FoundRecords
+from contrail.broker.services.access_table import AccessTable
+from contrail.broker.state.client_channels import ClientChannel
+from contrail.clock import Clock
+from contrail.errors import RequestRejected
+from contrail.protocol.codes import describe_code
+from contrail.protocol.command import Request, Response
+from contrail.protocol.signing import ACCESS_KEY
+from contrail.runtime.sparse_log import SparseLog
+from contrail.wire.peer import Handler, Peer
+
+_audit = logging.getLogger("contrail.audit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFacts:
+    """The broker as the table of needs asks about it."""
+
+    cluster_name: str
+    has: Callable[[str], bool]
+    topics_of_sink: Callable[[str], Iterable[str]]
+
+    def has_topic(self, topic: str) -> bool:
+        return self.has(topic)
+
+    def sink_topics(self, sink_id: str) -> Iterable[str]:
+        return self.topics_of_sink(sink_id)
+
+
+class AccessSide:
+    """One broker's access control; ``users`` is None while it is off."""
+
+    def __init__(
+        self,
+        config: AccessConfig,
+        users: AccessTable | None,
+        facts: BrokerFacts,
+        clock: Clock,
+    ) -> None:
+        self._users = users
+        self._clock = clock
+        # By address, so that one that is refused all the time hides no other; bounded.
+        self._refusals: dict[str, SparseLog] = {}
+        self.gate = (
+            None
+            if users is None
+            else AccessGate(
+                users.table, facts, whitelists=config.whitelists, on_refused=self._refused
+            )
+        )
+
+    def table(self) -> dict[int, Handler]:
+        """The handlers of requests about users; none while there are no users."""
+        if self._users is None:
+            return {}
+        return AccessAdminHandlers(self._users, clock=self._clock).table()
+
+    def watch(self, check_held: Callable[[], None]) -> None:
+        """Have ``check_held`` called after each change of users or rights."""
+        if self._users is not None:
+            self._users.on_change = check_held
+
+    @property
+    def records(self) -> FoundRecords:
+        """The questions of handlers that find records by their places."""
+        return FoundRecords(self._may_use)
+
+    def refusal(self, request: Request, peer: Peer) -> Response | None:
+        """Why a request that has just arrived is not served; None lets it pass."""
+        if self.gate is None:
+            return None
+        try:
+            self.gate.require(request, peer.address)
+        except RequestRejected as refusal:
+            return Response(refusal.code, refusal.remark, refusal.fields)
+        return None
+
+    def require_still(self, request: Request, peer: Peer) -> None:
+        """Raises ``RequestRejected`` for a request that was held and has lost its right."""
+        if self.gate is not None:
+            self.gate.require_still(request, peer.address)
+
+    def may_check(self, channel: ClientChannel, topic: str) -> bool:
+        """Whether a producer may see half messages of a topic, which it is asked about."""
+        if self.gate is None:
+            return True
+        asked = Request(0, 0, {ACCESS_KEY: channel.user})
+        try:
+            self.gate.may_use(asked, channel.peer.address, topic, PUB)
+        except RequestRejected:
+            return False
+        return True
+
+    def _may_use(
+        self, request: Request, peer: Peer, topic: str, actions: tuple[Action, ...]
+    ) -> None:
+        if self.gate is not None:
+            self.gate.may_use(request, peer.address, topic, actions)
+
+    def _refused(self, request: Request, address: str, remark: str) -> None:
+        host = address.rpartition(":")[0]
+        log = self._refusals.get(host)
+        if log is None:
+            if len(self._refusals) >= _REFUSED_HOSTS_MAX:
+                self._refusals.clear()
+            log = self._refusals[host] = SparseLog(_audit)
+        log.warning(
+            self._clock.now_ms(),
+            "request %s of %s was refused: %s",
+            describe_code(request.code),
+            address,
+            remark,
+        )
+
+
+_REFUSED_HOSTS_MAX = 1000
