@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contrail.client.blocking.push_consumer import PushConsumer as PushConsumer
     from contrail.client.compression import Compression as Compression
     from contrail.client.consumed_message import ConsumeResult as ConsumeResult
+    from contrail.client.credentials import CredentialsFile as CredentialsFile
     from contrail.client.idempotent import idempotent as idempotent
     from contrail.client.idempotent_stores import MemoryStore as MemoryStore
     from contrail.client.idempotent_stores import SqliteStore as SqliteStore
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from contrail.errors import ContrailError as ContrailError
     from contrail.model.message import MessageDraft as MessageDraft
     from contrail.model.properties import encode_properties as encode_properties
+    from contrail.protocol.signing import Credentials as Credentials
     from contrail.store.config import FlushDiskType as FlushDiskType
     from contrail.store.config import StoreConfig as StoreConfig
     from contrail.store.log import MessageStore as MessageStore
@@ -62,6 +64,8 @@ _PUBLIC: dict[str, str] = {
     "ConsistentHash": "contrail.client.state.allocation",
     "ConsumeResult": "contrail.client.consumed_message",
     "ConsumedMessage": "contrail.client.blocking.push_consumer",
+    "Credentials": "contrail.protocol.signing",
+    "CredentialsFile": "contrail.client.credentials",
     "ContrailError": "contrail.errors",
     "FlushDiskType": "contrail.store.config",
     "HashSelector": "contrail.client.selectors",

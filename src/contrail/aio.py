@@ -7,6 +7,7 @@ from contrail.client.batches import SentMany as SentMany
 from contrail.client.compression import Compression as Compression
 from contrail.client.consumed_message import ConsumedMessage as ConsumedMessage
 from contrail.client.consumed_message import ConsumeResult as ConsumeResult
+from contrail.client.credentials import CredentialsFile as CredentialsFile
 from contrail.client.idempotent import idempotent as idempotent
 from contrail.client.idempotent_stores import MemoryStore as MemoryStore
 from contrail.client.idempotent_stores import SqliteStore as SqliteStore
@@ -34,6 +35,7 @@ from contrail.client.subscriptions import Sql92 as Sql92
 from contrail.client.transactions import Transaction as Transaction
 from contrail.client.transactions import TransactionListener as TransactionListener
 from contrail.client.transactions import TransactionReceipt as TransactionReceipt
+from contrail.protocol.signing import Credentials as Credentials
 
 __all__ = [
     "Admin",
@@ -45,6 +47,8 @@ __all__ = [
     "ConsistentHash",
     "ConsumeResult",
     "ConsumedMessage",
+    "Credentials",
+    "CredentialsFile",
     "HashSelector",
     "MachineRoomNearby",
     "MachineRoomSelector",

@@ -18,7 +18,15 @@ _STOP_TIMEOUT_S = 30.0
 class JavaShell:
     """Asks a program that answers each line with a number of bytes and then these bytes."""
 
-    def __init__(self, program: str, arguments: list[str], folder: Path) -> None:
+    def __init__(
+        self,
+        program: str,
+        arguments: list[str],
+        folder: Path,
+        *,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        """``environment`` is added to the program's own."""
         self.folder = folder
         self._errors = folder / "errors.txt"
         folder.mkdir(parents=True, exist_ok=True)
@@ -28,7 +36,7 @@ class JavaShell:
             self._process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=own_environment(folder),
+                env=own_environment(folder) | (environment or {}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

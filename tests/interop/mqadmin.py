@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from contrail.protocol.signing import Credentials
 from contrail.testing import eventually
 from tests.interop.java_shell import JavaShell
 from tests.interop.peers import PeerFailed
@@ -48,9 +49,20 @@ class Traffic:
 class MqAdmin(JavaShell):
     """Run commands against a cluster; the words are those of the command line after ``mqadmin``."""
 
-    def __init__(self, namesrv: str, folder: Path) -> None:
+    def __init__(
+        self, namesrv: str, folder: Path, *, credentials: Credentials | None = None
+    ) -> None:
+        """With ``credentials`` the tool signs, as those of ``conf/tools.yml`` say."""
         self._namesrv = namesrv
-        super().__init__("AdminShell", [], folder)
+        environment = {}
+        if credentials is not None:
+            tools = folder / "conf" / "tools.yml"
+            tools.parent.mkdir(parents=True)
+            tools.write_text(
+                f"accessKey: {credentials.access_key}\nsecretKey: {credentials.secret_key}\n"
+            )
+            environment["ROCKETMQ_HOME"] = str(folder)
+        super().__init__("AdminShell", [], folder, environment=environment)
 
     def run(self, name: str, *words: str) -> str:
         """Run one command of ``mqadmin`` and return all it printed."""

@@ -28,6 +28,7 @@ from contrail.protocol.bodies.routes import BrokerData, ClusterInfo, TopicRouteD
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
 from contrail.protocol.json_style import MessageQueue
+from contrail.protocol.signing import CredentialSource
 from contrail.wire.addresses import split_address
 
 # How long calls about single queues trust a remembered route, and how many routes are kept.
@@ -56,6 +57,7 @@ class AdminAsking:
         unit_name: str | None = None,
         client_ip: str | None = None,
         tls: bool | ssl.SSLContext = False,
+        credentials: CredentialSource | None = None,
     ) -> None:
         """``timeout_ms`` is how long each server has to answer.
 
@@ -68,6 +70,7 @@ class AdminAsking:
             unit_name=unit_name,
             client_ip=client_ip,
             tls=tls,
+            credentials=credentials,
         )
         self._timeout_ms = timeout_ms
         # Not the instance's routes, which are kept fresh for as long as it lives.

@@ -73,6 +73,7 @@ class ClientInstance:
             on_lost=self._lost,
             language="PYTHON",
             tls=settings.tls_context,
+            credentials=settings.credentials,
         )
         self.name_servers = NameServers(
             self.caller, settings.namesrv, timeout_ms=settings.api_timeout_ms

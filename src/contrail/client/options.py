@@ -13,6 +13,7 @@ from typing import Literal, TypedDict
 from contrail.client.compression import Compression
 from contrail.client.state.allocation import AllocationStrategy
 from contrail.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
+from contrail.protocol.signing import CredentialSource
 
 StartName = Literal[
     "first",
@@ -36,6 +37,7 @@ class ClientOptions(TypedDict, total=False):
     unit_name: str | None
     client_ip: str | None
     tls: bool | ssl.SSLContext
+    credentials: CredentialSource | None
     poll_name_server_interval_ms: int
     heartbeat_broker_interval_ms: int
     api_timeout_ms: int

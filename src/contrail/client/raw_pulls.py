@@ -36,6 +36,7 @@ from contrail.protocol.bulk_pulls import BULK_FIELD
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request, frame_prefix
 from contrail.protocol.json_style import MessageQueue, encode_body
+from contrail.protocol.signing import CredentialSource, current, signed_fields
 from contrail.wire.blocking_connection import BlockingConnection
 
 _IDLE_PER_ADDRESS_MAX = 4
@@ -77,31 +78,41 @@ class RawAnswer(NamedTuple):
     body: bytes
 
 
+_Kind = tuple[str, object, object]
+
+
+def _kind_of(address: str, settings: ClientSettings) -> _Kind:
+    """Connections of one kind may stand in for each other."""
+    return address, settings.tls, settings.credentials
+
+
 class IdleConnections:
     """Idle connections of this process; each is taken by one reader."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process_id = os.getpid()
-        self._idle: defaultdict[tuple[str, object], list[BlockingConnection]] = defaultdict(list)
+        self._idle: defaultdict[_Kind, list[BlockingConnection]] = defaultdict(list)
 
     def take(self, address: str, settings: ClientSettings) -> BlockingConnection:
         """An idle connection, or a new one; raises ``CallFailed`` when none can be made."""
         with self._lock:
             self._leave_to_parent()
-            idle = self._idle[address, settings.tls]
+            idle = self._idle[_kind_of(address, settings)]
             while idle:
                 connection = idle.pop()
                 if not _has_news(connection):
                     return connection
                 connection.close()
-        return BlockingConnection(address, tls=settings.tls_context)
+        return BlockingConnection(
+            address, tls=settings.tls_context, credentials=settings.credentials
+        )
 
     def give_back(self, connection: BlockingConnection, settings: ClientSettings) -> None:
         """Keep a connection without outstanding answers for the next reader."""
         with self._lock:
             self._leave_to_parent()
-            idle = self._idle[connection.address, settings.tls]
+            idle = self._idle[_kind_of(connection.address, settings)]
             if connection.is_closed or len(idle) >= _IDLE_PER_ADDRESS_MAX:
                 connection.close()
             else:
@@ -173,7 +184,7 @@ class RawPulls:
         self._subscription = subscription
         self._timeout_ms = timeout_ms
         self._idle = idle
-        self._frames = PullFrames(queue, subscription)
+        self._frames = _frames_of(queue, subscription, settings.credentials)
         self._connection: BlockingConnection | None = None
         self._asked: dict[int, Ask] = {}
         # A replica may lack the newest messages, or refuse reads.
@@ -352,6 +363,29 @@ def _answer_of(
     )
     idle.give_back(connection, settings)
     return answer
+
+
+def _frames_of(
+    queue: MessageQueue, subscription: SubscriptionData, credentials: CredentialSource | None
+) -> PullFrames | _SignedPullFrames:
+    if credentials is None:
+        return PullFrames(queue, subscription)
+    return _SignedPullFrames(queue, subscription, credentials)
+
+
+class _SignedPullFrames:
+    """The frames of pulls, each with a signature of its own."""
+
+    def __init__(
+        self, queue: MessageQueue, subscription: SubscriptionData, credentials: CredentialSource
+    ) -> None:
+        self._fields = _stable_fields(queue, subscription)
+        self._credentials = credentials
+
+    def frame(self, opaque: int, ask: Ask) -> bytes:
+        numbers = {"queueOffset": str(ask.queue_offset), "maxMsgNums": str(ask.count_max)}
+        fields = signed_fields({**self._fields, **numbers}, b"", current(self._credentials))
+        return encode_request(Request(RequestCode.PULL_MESSAGE, opaque, fields, language="PYTHON"))
 
 
 class PullFrames:

@@ -80,7 +80,9 @@ class Sender:
         self.slots = Slots(
             count_max=settings.in_flight_count_max, bytes_max=settings.in_flight_bytes_max
         )
-        self._frames = SendFrames(group, settings, instance.caller.language)
+        self._frames = SendFrames(
+            group, settings, instance.caller.language, instance.settings.credentials
+        )
         self._pickers: dict[str, tuple[TopicRoute, QueuePicker]] = {}
         self._template = (settings.create_topic_key, settings.default_topic_queue_nums)
         self._faults = LatencyFaults() if settings.send_latency_fault_enable else None

@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Self
 
+from contrail.client.credentials import credentials_of
 from contrail.errors import ConfigError
 from contrail.model.shown import shown
+from contrail.protocol.signing import Credentials, CredentialSource
 from contrail.wire.addresses import split_address
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
@@ -27,6 +29,8 @@ class ClientSettings:
     client_ip: str | None = None
     # False, True (the machine's trusted certificates) or a context of your own.
     tls: bool | ssl.SSLContext = False
+    # Who signs the requests; by default the environment says, see ``client.credentials``.
+    credentials: CredentialSource | None = None
     poll_name_server_interval_ms: int = 30_000
     heartbeat_broker_interval_ms: int = 30_000
     api_timeout_ms: int = 3_000
@@ -34,6 +38,13 @@ class ClientSettings:
     def __post_init__(self) -> None:
         if not isinstance(self.tls, bool | ssl.SSLContext):
             raise ConfigError(f"tls={shown(self.tls)}: give True, False or an ssl.SSLContext")
+        if not (self.credentials is None or callable(self.credentials)) and not isinstance(
+            self.credentials, Credentials
+        ):
+            raise ConfigError(
+                "credentials= takes Credentials(access_key, secret_key), a function that returns "
+                "them, or None"
+            )
         for name in ("unit_name", "client_ip"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
@@ -51,6 +62,8 @@ class ClientSettings:
                 unknown setting.
         """
         check_names(given, CLIENT_SETTINGS)
+        if given.get("credentials") is None:
+            given["credentials"] = credentials_of(os.environ)
         return cls(namesrv=_addresses(namesrv), **given)
 
     @property

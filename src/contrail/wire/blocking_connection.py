@@ -24,6 +24,7 @@ from contrail.protocol.command import (
     decode_frame,
     encode_request,
 )
+from contrail.protocol.signing import CredentialSource, current, signed_fields
 from contrail.wire.addresses import split_address
 
 CONNECT_TIMEOUT_MS = 3_000
@@ -47,8 +48,14 @@ class BlockingConnection:
         *,
         tls: ssl.SSLContext | None = None,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        credentials: CredentialSource | None = None,
     ) -> None:
-        """Raises ``CallFailed`` when no peer answers at the address, or its TLS is not trusted."""
+        """With ``credentials`` the requests of ``send`` and ``call`` are signed.
+
+        Raises:
+            CallFailed: no peer answers at the address, or its TLS is not trusted.
+        """
+        self._credentials = credentials
         self.address = address
         self.is_closed = False
         self._socket = _connected(address, tls, connect_timeout_ms)
@@ -72,9 +79,10 @@ class BlockingConnection:
             CallFailed: the connection is broken; it is closed now.
         """
         opaque = self.next_opaque()
-        self.send_frames(
-            encode_request(Request(code, opaque, dict(fields), body, language="PYTHON"))
-        )
+        given = dict(fields)
+        if self._credentials is not None:
+            given = signed_fields(fields, body, current(self._credentials))
+        self.send_frames(encode_request(Request(code, opaque, given, body, language="PYTHON")))
         return opaque
 
     def next_opaque(self) -> int:

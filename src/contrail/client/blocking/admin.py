@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from contrail.client.admin import Admin as AsyncAdmin
 from contrail.client.blocking.admin_calls import AdminCalls
 from contrail.client.settings import DEFAULT_INSTANCE
+from contrail.protocol.signing import CredentialSource
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -26,6 +27,7 @@ class Admin(AdminCalls):
         unit_name: str | None = None,
         client_ip: str | None = None,
         tls: bool | ssl.SSLContext = False,
+        credentials: CredentialSource | None = None,
     ) -> None:
         super().__init__(
             AsyncAdmin(
@@ -35,6 +37,7 @@ class Admin(AdminCalls):
                 unit_name=unit_name,
                 client_ip=client_ip,
                 tls=tls,
+                credentials=credentials,
             )
         )
 
