@@ -55,7 +55,7 @@ class Signer(RawClient):
         self.send(self.frame(code, self._opaque, fields, body))
         return self.answer_to(self._opaque)
 
-    # What an administrator asks.
+    # Requests of administrators.
 
     def make_user(self, credentials: Credentials, **more: str) -> ReceivedResponse:
         user = {"password": credentials.secret_key, **more}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from contrail.access.state.needs import NEEDS
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import (
     FLAG_ONE_WAY,
@@ -134,6 +135,15 @@ def test_no_code_on_any_way_is_served_without_a_right_signature(broker: LocalBro
     assert state_of(broker) == before
 
 
+@pytest.mark.proves("access.rules.needs")
+def test_every_served_code_has_a_row_and_every_row_is_served(broker: LocalBroker) -> None:
+    assert broker.app is not None
+    served = set(broker.app.router._handlers)
+    # Told to brokers that may act as masters.
+    elsewhere = {int(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)}
+    assert set(NEEDS) - elsewhere == served - elsewhere
+
+
 @pytest.mark.proves("access.gate.every-way")
 def test_frames_in_pieces_and_answers_nobody_asked_for_pass_no_gate(broker: LocalBroker) -> None:
     before = state_of(broker)
@@ -199,10 +209,11 @@ def test_a_place_in_the_log_opens_no_topic(
     """Requests that name a record by its offset need rights on the record's own topic."""
     admin.grant("alice", ("Topic:orders", "Sub,Get,Pub"), ("Group:readers", "Sub"))
     assert alice.ask(RequestCode.HEART_BEAT, {}, heartbeat("c1")).code == 0
-    found = {}
+    found, ids = {}, {}
     for topic in ("orders", "secrets"):
         sent = admin.ask(SEND, send_fields(topic), b"a body")
-        found[topic] = str(int(sent.fields["msgId"][-16:], 16))
+        ids[topic] = sent.fields["msgId"]
+        found[topic] = str(int(ids[topic][-16:], 16))
     view = RequestCode.VIEW_MESSAGE_BY_ID
     assert alice.ask(view, {"offset": found["orders"], "topic": "orders"}).code == 0
     assert alice.ask(view, {"offset": found["secrets"], "topic": "orders"}).code == REFUSED
@@ -211,6 +222,11 @@ def test_a_place_in_the_log_opens_no_topic(
     assert alice.ask(send_back, {**back, "offset": found["orders"]}).code == 0
     refused = alice.ask(send_back, {**back, "offset": found["secrets"]})
     assert refused.code == REFUSED and "secrets" in (refused.remark or "")
+    # A consumer of one's own is not given the record either.
+    directly = {"consumerGroup": "readers", "clientId": "c1", "msgId": ids["secrets"]}
+    refused = alice.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, directly)
+    assert refused.code == REFUSED and "secrets" in (refused.remark or "")
+    assert not alice.has_news()
 
 
 @pytest.mark.proves("access.rules.records", "access.gate.claims")
@@ -245,7 +261,10 @@ def test_a_half_message_is_ended_and_checked_by_producers_of_its_topic_alone(
 
 
 @pytest.mark.proves("access.settings.secrets", "access.settings.file")
-def test_secrets_stay_in_their_file(broker: LocalBroker, admin: Signer) -> None:
+def test_secrets_stay_in_their_file(
+    broker: LocalBroker, admin: Signer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
     secrets = [ADMIN.secret_key, INNER.secret_key, ALICE.secret_key, GONE.secret_key]
     listed = admin.ask(RequestCode.AUTH_LIST_USER)
     assert {user["username"] for user in json.loads(listed.body)} >= {"root", "inner", "alice"}
@@ -260,6 +279,19 @@ def test_secrets_stay_in_their_file(broker: LocalBroker, admin: Signer) -> None:
     for answer in answers:
         shown = repr(answer)
         assert not [secret for secret in secrets if secret in shown]
+    passer = Credentials("passer-by", "passing-password")
+    secrets.append(passer.secret_key)
+    admin.make_user(passer)
+    admin.change_user("passer-by", password="second-password")
+    secrets.append("second-password")
+    assert broker.app is not None
+    # The next refusal is written, however many there were in this minute.
+    broker.app.access._refusals.clear()
+    with Signer(broker, passer) as wrong:
+        wrong.ask(SEND, send_fields("orders"), b"refused")
+    admin.ask(RequestCode.AUTH_DELETE_USER, {"username": "passer-by"})
+    assert "created user 'passer-by'" in caplog.text and "was refused" in caplog.text
+    assert not [secret for secret in secrets if secret in caplog.text]
     for name in ("initAuthenticationUser", "authenticationEnabled", "contrailAdminNetworks"):
         change = admin.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, f"{name}=false".encode())
         assert change.code == REFUSED, name

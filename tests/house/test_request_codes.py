@@ -29,8 +29,12 @@ def expected() -> dict[int, tuple[str, str, str]]:
 
 
 def served() -> dict[str, set[int]]:
-    """The codes that have a handler in a broker, in a NameServer, and in members of groups only."""
-    with LocalCluster() as cluster, LocalCluster(members=1) as group:
+    """The codes that have a handler in a broker, in a NameServer, and in members of groups only.
+
+    The broker has access control.
+    """
+    on = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
+    with LocalCluster(properties=on) as cluster, LocalCluster(members=1) as group:
         broker, nameserver = cluster.brokers[0].app, cluster.nameservers[0].app
         member = group.brokers[0].app
         assert broker is not None and nameserver is not None and member is not None

@@ -1,4 +1,4 @@
-"""Which right decides: Apache RocketMQ's own classes and ours are asked the same cases."""
+"""The right that decides: Apache RocketMQ's own classes and ours are asked the same cases."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class ClientSettings:
     client_ip: str | None = None
     # False, True (the machine's trusted certificates) or a context of your own.
     tls: bool | ssl.SSLContext = False
-    # Who signs the requests; by default the environment says, see ``client.credentials``.
+    # The signer of all requests; by default that of the environment, see ``client.credentials``.
     credentials: CredentialSource | None = None
     poll_name_server_interval_ms: int = 30_000
     heartbeat_broker_interval_ms: int = 30_000

@@ -275,7 +275,7 @@ class _CuttableCaller(Caller):
     """A slave's caller for questions to its master; none passes while it is cut off."""
 
     def __init__(self, broker: FaultyBroker, caller: Caller) -> None:
-        super().__init__()
+        super().__init__(credentials=caller.credentials)
         self._broker = broker
         self._caller = caller
 

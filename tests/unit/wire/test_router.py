@@ -76,6 +76,14 @@ def test_brokers_of_listed_networks_may_register_and_not_administer() -> None:
         assert code_of(router, code, "10.1.2.3") == ResponseCode.NO_PERMISSION
 
 
+@pytest.mark.proves("access.settings.admin-networks")
+def test_administrators_of_listed_networks_ask_everything() -> None:
+    router = router_with(served, admin_networks=parse_networks("10.1.0.0/16"))
+    for code in (CLUSTER, READ_ADMIN, WRITE_ADMIN):
+        assert code_of(router, code, "10.1.2.3") == 0
+        assert code_of(router, code, "10.2.2.3") == ResponseCode.NO_PERMISSION
+
+
 def test_a_list_of_networks_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="contrailClusterAllowList"):
         parse_networks("10.0.0.0/8,nowhere")

@@ -91,7 +91,7 @@ class AccessGate:
         user = self._known_user(request)
         self._require(user, (topic_need(topic, actions),), _host(peer_address))
 
-    # Who.
+    # The signer.
 
     def _require_free(self, request: Request) -> None:
         """An anonymous request has no rights, whatever name it carries."""
@@ -126,7 +126,7 @@ class AccessGate:
             raise _refusal("the user of this request was deleted or disabled")
         return user
 
-    # What.
+    # The rights.
 
     def _require_rights(self, user: User, request: Request, host: str) -> None:
         if user.is_super or request.code in self._whitelists.free:

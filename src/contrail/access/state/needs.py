@@ -43,7 +43,7 @@ _LIST = (Action.LIST,)
 
 
 class Facts(Protocol):
-    """What the table asks the broker."""
+    """The broker as the table asks about it."""
 
     @property
     def cluster_name(self) -> str: ...
@@ -61,7 +61,7 @@ NeedsOf = Callable[[Request, Facts], Iterable[Need]]
 
 
 def needs_of(request: Request, facts: Facts) -> Needs | None:
-    """What a request needs; None for a code that no rights open.
+    """The needs of a request; None for a code that no rights open.
 
     Raises:
         RequestRejected: the request lacks a field or its body is malformed.
@@ -327,6 +327,7 @@ _ROWS: dict[RequestCode, NeedsOf] = {
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _CLUSTER_GET,
     RequestCode.GET_BROKER_HA_STATUS: _CLUSTER_GET,
     RequestCode.LIST_TRANSACTIONS: _CLUSTER_GET,
+    RequestCode.LIST_FIGURES: _CLUSTER_GET,
     RequestCode.LIST_SYSTEM_MESSAGES: _CLUSTER_GET,
     RequestCode.GET_ESCAPED_MESSAGES: _CLUSTER_GET,
     RequestCode.UPDATE_BROKER_CONFIG: _CLUSTER_UPDATE,

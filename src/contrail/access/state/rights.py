@@ -17,7 +17,7 @@ _ANY = "*"
 
 
 class ResourceType(Enum):
-    """What a right is about; ``ANY`` stands in policies only."""
+    """A kind of resources; ``ANY`` stands in policies only."""
 
     ANY = "Any"
     CLUSTER = "Cluster"
@@ -27,7 +27,7 @@ class ResourceType(Enum):
 
 
 class Action(Enum):
-    """What a request does with a resource; ``ALL`` stands in policies only."""
+    """A use of a resource; ``ALL`` stands in policies only."""
 
     ALL = "All"
     PUB = "Pub"
@@ -47,7 +47,7 @@ class Decision(Enum):
 
 
 class PolicyType(Enum):
-    """Which entries are asked first."""
+    """One of two sets of entries; Custom ones are asked first."""
 
     CUSTOM = "Custom"
     DEFAULT = "Default"

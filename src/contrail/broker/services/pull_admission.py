@@ -400,7 +400,7 @@ _KEPT_FIELDS = (
     "expressionType",
     "subVersion",
     BULK_FIELD,
-    # Whose request it is: asked about again before the answer.
+    # The user's name: its rights are asked about again before the answer.
     ACCESS_KEY,
     *_NUMBERS,
 )

@@ -28,7 +28,7 @@ class ClientChannel:
     owner: str = THIS_HOST
     # How long the client handles messages without its broker; 0: it has not said.
     goes_on_ms: int = 0
-    # Whose requests its heartbeats are; checked while there is access control.
+    # The user that signs its heartbeats; checked while there is access control.
     user: str = ""
 
     def refresh(self, newer: ClientChannel) -> None:

@@ -33,7 +33,7 @@ _DATA_READS = PULLS | {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP,
     RequestCode.CHECK_CLIENT_CONFIG,
 }
-# Of a broker's own: its settings, its old files, an operator's messages to its consumers.
+# Of a broker's own: its settings, users, old files, an operator's messages to its consumers.
 _OWN_CHANGES = frozenset(
     {
         RequestCode.UPDATE_BROKER_CONFIG,
@@ -41,6 +41,12 @@ _OWN_CHANGES = frozenset(
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
     }
 )
 _READ_CLASSES = (CodeClass.READ_ADMIN, CodeClass.CLUSTER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _CONTROLLER = "Contrail has no controller; `contrail replication status` shows failover groups"
 _REPLICATION = "Contrail does not replicate with this protocol"
-_AUTH = "Contrail has no users and access lists of its own"
+_AUTH = "Apache's own `mqadmin` manages the users and rights of Contrail's brokers"
 _CONTAINER = "Contrail has no broker container: start brokers with `contrail broker`"
 _COLD_DATA = "Contrail does not hold back reads of old messages"
 _STATIC = "Contrail has no static topics"
