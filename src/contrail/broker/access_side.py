@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from contrail.access.state.gate import AccessGate
-from contrail.access.state.needs import PUB
 from contrail.access.state.rights import Action
 from contrail.broker.access_config import AccessConfig
 from contrail.broker.handlers.access_admin import AccessAdminHandlers
@@ -19,9 +18,8 @@ from contrail.broker.services.access_table import AccessTable
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
-from contrail.protocol.codes import describe_code
+from contrail.protocol.codes import RequestCode, describe_code
 from contrail.protocol.command import Request, Response
-from contrail.protocol.signing import ACCESS_KEY
 from contrail.runtime.sparse_log import SparseLog
 from contrail.wire.peer import Handler, Peer
 
@@ -100,12 +98,9 @@ class AccessSide:
         """Whether a producer may see half messages of a topic, which it is asked about."""
         if self.gate is None:
             return True
-        asked = Request(0, 0, {ACCESS_KEY: channel.user})
-        try:
-            self.gate.may_use(asked, channel.peer.address, topic, PUB)
-        except RequestRejected:
-            return False
-        return True
+        return self.gate.may_publish(
+            channel.user, RequestCode.HEART_BEAT, channel.peer.address, topic
+        )
 
     def _may_use(
         self, request: Request, peer: Peer, topic: str, actions: tuple[Action, ...]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from contrail.access.state.needs import Facts, Needs, needs_of, topic_need
+from contrail.access.state.needs import PUB, Facts, Needs, needs_of, topic_need
 from contrail.access.state.rights import Action
 from contrail.access.state.users import User, UserTable
 from contrail.errors import RequestRejected
@@ -90,6 +90,20 @@ class AccessGate:
             return
         user = self._known_user(request)
         self._require(user, (topic_need(topic, actions),), _host(peer_address))
+
+    def may_publish(self, user_name: str, code: int, peer_address: str, topic: str) -> bool:
+        """Whether a user that announced itself by requests of ``code`` may publish to a topic.
+
+        Of a code that needs no signature nothing tells the user.
+        """
+        user = self.table.users.get(user_name)
+        if user is None or not user.is_enabled or code in self._whitelists.anonymous:
+            return False
+        try:
+            self._require(user, (topic_need(topic, PUB),), _host(peer_address))
+        except RequestRejected:
+            return False
+        return True
 
     # The signer.
 

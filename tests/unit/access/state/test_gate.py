@@ -122,6 +122,21 @@ def test_a_whitelisted_code_is_anonymous_whatever_name_it_carries(table: UserTab
     assert "not signed" in refusal(free, Request(SEND, 1, {"topic": "secrets"}))
 
 
+@pytest.mark.proves("access.gate.claims")
+def test_a_producer_sees_half_messages_of_its_users_topics_alone(table: UserTable) -> None:
+    beat = int(RequestCode.HEART_BEAT)
+    gate = AccessGate(table, _Facts())
+    assert gate.may_publish("alice", beat, FROM, "orders")
+    assert not gate.may_publish("alice", beat, FROM, "secrets")
+    assert gate.may_publish("root", beat, FROM, "secrets")
+    assert not gate.may_publish("nobody", beat, FROM, "orders")
+    # A heartbeat that needs no signature may carry any name.
+    anonymous = AccessGate(table, _Facts(), whitelists=Whitelists(frozenset({beat})))
+    assert not anonymous.may_publish("root", beat, FROM, "orders")
+    table.update_user("alice", status=UserStatus.DISABLE)
+    assert not gate.may_publish("alice", beat, FROM, "orders")
+
+
 def test_a_held_request_is_judged_by_the_rights_of_now(gate: AccessGate, table: UserTable) -> None:
     held = request()
     gate.require_still(held, FROM)
