@@ -184,7 +184,7 @@ class RawPulls:
         self._subscription = subscription
         self._timeout_ms = timeout_ms
         self._idle = idle
-        self._frames = _frames_of(queue, subscription, settings.credentials)
+        self._frames = frames_of(queue, subscription, settings.credentials)
         self._connection: BlockingConnection | None = None
         self._asked: dict[int, Ask] = {}
         # A replica may lack the newest messages, or refuse reads.
@@ -365,15 +365,16 @@ def _answer_of(
     return answer
 
 
-def _frames_of(
+def frames_of(
     queue: MessageQueue, subscription: SubscriptionData, credentials: CredentialSource | None
-) -> PullFrames | _SignedPullFrames:
+) -> PullFrames | SignedPullFrames:
+    """The frames of a queue's pulls, signed if there are credentials."""
     if credentials is None:
         return PullFrames(queue, subscription)
-    return _SignedPullFrames(queue, subscription, credentials)
+    return SignedPullFrames(queue, subscription, credentials)
 
 
-class _SignedPullFrames:
+class SignedPullFrames:
     """The frames of pulls, each with a signature of its own."""
 
     def __init__(

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from contrail.client.raw_pulls import (
     IDLE_CONNECTIONS,
     IdleConnections,
-    PullFrames,
     addresses_of,
+    frames_of,
 )
 from contrail.client.settings import ClientSettings
 from contrail.client.state.pull_ahead import Ask
@@ -70,7 +70,7 @@ def pull_short(
             some = places[begin : begin + _IN_FLIGHT_MAX]
             try:
                 connection = idle.take(address, settings)
-                answers = _asked(connection, [pulls[place] for place in some], timeout_ms)
+                answers = _asked(connection, [pulls[place] for place in some], settings, timeout_ms)
             except CallFailed as error:
                 _log.debug("%s is left to the general way: %s", address, error)
                 break
@@ -82,14 +82,17 @@ def pull_short(
 
 
 def _asked(
-    connection: BlockingConnection, pulls: Sequence[ShortPull], timeout_ms: int
+    connection: BlockingConnection,
+    pulls: Sequence[ShortPull],
+    settings: ClientSettings,
+    timeout_ms: int,
 ) -> list[ReceivedResponse]:
     """The answers to these pulls, in this order."""
     numbers, frames = [], []
     for queue, start, end in pulls:
         numbers.append(connection.next_opaque())
-        frame = PullFrames(queue, parse_subscription(queue.topic, _ALL))
-        frames.append(frame.frame(numbers[-1], Ask(start, end, end - start)))
+        made = frames_of(queue, parse_subscription(queue.topic, _ALL), settings.credentials)
+        frames.append(made.frame(numbers[-1], Ask(start, end, end - start)))
     connection.send_frames(b"".join(frames))
     answers: dict[int, ReceivedResponse] = {}
     while len(answers) < len(numbers):

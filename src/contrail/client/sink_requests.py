@@ -49,6 +49,7 @@ from contrail.protocol.bodies.sinks import (
 )
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
+from contrail.protocol.signing import CredentialSource
 
 _log = logging.getLogger(__name__)
 
@@ -101,10 +102,11 @@ class SinkRequests:
         send_timeout_ms: int,
         retry_ms: int,
         tls: bool | ssl.SSLContext = False,
+        credentials: CredentialSource | None = None,
     ) -> None:
         """``send_timeout_ms`` is for one attempt; ``retry_ms`` is the limit for all attempts."""
-        self._settings = ClientSettings.of(namesrv, tls=tls)
-        self._admin = Admin(namesrv, tls=tls)
+        self._settings = ClientSettings.of(namesrv, tls=tls, credentials=credentials)
+        self._admin = Admin(namesrv, tls=tls, credentials=credentials)
         self._group = group
         self._timeout_ms = send_timeout_ms
         self._retry_s = retry_ms / 1000

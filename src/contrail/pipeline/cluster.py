@@ -45,7 +45,7 @@ def client_settings(cluster: ClusterSettings) -> ClientSettings:
         raise OptionInvalid(
             f"tls.client.trustCertPath, certPath or keyPath cannot be used: {error}"
         ) from error
-    return ClientSettings.of(cluster.namesrv_addr, tls=tls)
+    return ClientSettings.of(cluster.namesrv_addr, tls=tls, credentials=cluster.credentials)
 
 
 class _Remembered(Generic[T]):
@@ -300,7 +300,9 @@ class ClusterView:
             self._admin, self._process_id = None, os.getpid()
         if self._admin is None:
             settings = client_settings(self._settings.cluster)
-            self._admin = Admin(list(settings.namesrv), tls=settings.tls)
+            self._admin = Admin(
+                list(settings.namesrv), tls=settings.tls, credentials=settings.credentials
+            )
             self._admin.start()
         return self._admin
 

@@ -38,7 +38,7 @@ class GroupProgress:
     def _make(self, brokers: set[str]) -> None:
         """Create the group at these brokers, which refuse offsets of an unknown group."""
         client = client_settings(self._cluster)
-        with Admin(client.namesrv, tls=client.tls) as admin:
+        with Admin(client.namesrv, tls=client.tls, credentials=client.credentials) as admin:
             found = admin.group_configs(allow_partial=True)
             for broker in sorted(brokers):
                 try:

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from contrail.errors import OptionInvalid
 from contrail.model.duration import duration_ms
+from contrail.protocol.signing import Credentials
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
@@ -31,6 +32,8 @@ CLUSTER_OPTIONS: Mapping[str, str] = {
     "tls.client.certPath": "",
     "tls.client.keyPath": "",
     "tls.client.keyPassword": "",
+    "accessKey": "",
+    "secretKey": "",
 }
 SOURCE_OPTIONS: Mapping[str, str] = {
     "subscribe": "",
@@ -96,8 +99,6 @@ _SPARK_OPTIONS = frozenset(
         "asyncprogresstrackingcheckpointintervalms",
     }
 )
-_UNSIGNED = "requests are not signed: leave it out, and let the cluster admit this address"
-_REFUSED = {"accesskey": _UNSIGNED, "secretkey": _UNSIGNED}
 _BATCH_ONLY = (
     "endingOffsets",
     "endingTimestamp",
@@ -153,6 +154,8 @@ class ClusterSettings:
     tls_cert_path: str | None = None
     tls_key_path: str | None = None
     tls_key_password: str | None = field(default=None, repr=False)
+    # Without them the environment of each process says who signs.
+    credentials: Credentials | None = None
 
     def tls(self) -> bool | ssl.SSLContext:
         """The ``tls=`` argument of clients; made in each process, since it cannot be pickled."""
@@ -405,8 +408,6 @@ def _require_known(key: str, lowered: Mapping[str, str], elsewhere: Mapping[str,
     plain = key.lower()
     if plain in _SPARK_OPTIONS:
         return
-    if plain in _REFUSED:
-        raise OptionInvalid(f"{key}: {_REFUSED[plain]}")
     if plain in elsewhere:
         side = "sink" if elsewhere[plain] in SINK_OPTIONS else "source"
         raise OptionInvalid(f"{elsewhere[plain]}: it is an option of the {side} only: leave it out")
@@ -480,6 +481,9 @@ def _cluster_settings(given: _Given) -> ClusterSettings:
     key, certificate = given.text("tls.client.keyPath"), given.text("tls.client.certPath")
     if (key is None) != (certificate is None):
         raise OptionInvalid("tls.client.certPath and tls.client.keyPath: give both or neither")
+    access_key, secret_key = given.text("accessKey"), given.text("secretKey")
+    if (access_key is None) != (secret_key is None):
+        raise OptionInvalid("accessKey and secretKey: give both or neither")
     return ClusterSettings(
         namesrv_addr=given.needed_text("namesrvAddr").replace(",", ";"),
         tls_enable=given.flag("tls.enable"),
@@ -488,6 +492,7 @@ def _cluster_settings(given: _Given) -> ClusterSettings:
         tls_cert_path=certificate,
         tls_key_path=key,
         tls_key_password=given.text("tls.client.keyPassword"),
+        credentials=Credentials(access_key, secret_key) if access_key and secret_key else None,
     )
 
 

@@ -75,6 +75,7 @@ class SinkConnection(BlockingClient[SinkRequests]):
                 send_timeout_ms=settings.send_timeout_ms,
                 retry_ms=max(retry_ms, settings.send_timeout_ms),
                 tls=cluster.tls(),
+                credentials=cluster.credentials,
             )
         )
         self.plans: dict[tuple[str, int], BatchPlan] = {}

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from contrail.errors import OptionInvalid
+from contrail.pipeline.cluster import client_settings
 from contrail.pipeline.options import (
     CLUSTER_OPTIONS,
     SINK_OPTIONS,
@@ -19,6 +20,7 @@ from contrail.pipeline.options import (
     SourceSettings,
     wants_properties,
 )
+from contrail.protocol.signing import Credentials
 
 NAMESRV = {"namesrvAddr": "a:9876"}
 ORDERS = {**NAMESRV, "subscribe": "orders"}
@@ -105,10 +107,18 @@ def test_sparks_own_options_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("name", ["accessKey", "secretKey"])
-def test_credentials_are_refused_without_being_shown(name: str) -> None:
-    with pytest.raises(OptionInvalid, match=f"{name}: requests are not signed") as refused:
+def test_half_of_the_credentials_is_refused_without_being_shown(name: str) -> None:
+    with pytest.raises(OptionInvalid, match="accessKey and secretKey: give both") as refused:
         batch(**{name: "hunter2"})
     assert "hunter2" not in str(refused.value)
+
+
+def test_credentials_reach_the_client_and_are_not_shown() -> None:
+    settings = batch(accessKey="shop", secretKey="hunter2")
+    assert "hunter2" not in repr(settings)
+    assert client_settings(settings.cluster).credentials == Credentials("shop", "hunter2")
+    assert "hunter2" not in repr(client_settings(settings.cluster))
+    assert batch().cluster.credentials is None
 
 
 def test_the_password_of_a_key_is_not_shown() -> None:

@@ -413,7 +413,7 @@ def _admin_of(cluster: ClusterSettings) -> Admin:
     key = (os.getpid(), cluster)
     if key not in _admins:
         settings = client_settings(cluster)
-        admin = Admin(list(settings.namesrv), tls=settings.tls)
+        admin = Admin(list(settings.namesrv), tls=settings.tls, credentials=settings.credentials)
         admin.start()
         _admins[key] = admin
     return _admins[key]

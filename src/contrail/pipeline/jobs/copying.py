@@ -64,7 +64,7 @@ def admin_of(namesrv: str, options: Mapping[str, str]) -> Admin:
 def open_admin(cluster: ClusterSettings) -> Admin:
     """An admin client for a cluster, to be used in ``with``."""
     settings = client_settings(cluster)
-    return Admin(list(settings.namesrv), tls=settings.tls)
+    return Admin(list(settings.namesrv), tls=settings.tls, credentials=settings.credentials)
 
 
 def job_id(checkpoint: Checkpoint) -> str:
