@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,12 +88,13 @@ def user(
     """Create a user on all brokers, or change it; a new one without a file gets a password."""
     with open_admin(namesrv, ctx) as client:
         brokers = _brokers(client, broker)
+        known = {address: _user_at(client, address, name) is not None for address in brokers}
         if delete:
+            _require_known(name, known)
             agree([f"delete user {name} with all its rights"], yes=yes)
             for address in brokers:
                 client.ask_broker(address, RequestCode.AUTH_DELETE_USER, {"username": name})
             return
-        known = {address: _user_at(client, address, name) is not None for address in brokers}
         given = {
             "userType": kind,
             "userStatus": None if disable is None else ("disable" if disable else "enable"),
@@ -173,9 +174,11 @@ def revoke(
     fields = {"subject": SUBJECT_PREFIX + name, "policyType": _policy(default).value}
     if resource is not None:
         fields["resource"] = resource
-    agree([f"take from user {name} the right on {resource or 'all resources'}"], yes=yes)
     with open_admin(namesrv, ctx) as client:
-        for address in _brokers(client, broker):
+        brokers = _brokers(client, broker)
+        _require_known(name, {one: _user_at(client, one, name) is not None for one in brokers})
+        agree([f"take from user {name} the right on {resource or 'all resources'}"], yes=yes)
+        for address in brokers:
             client.ask_broker(address, RequestCode.AUTH_DELETE_ACL, fields)
 
 
@@ -257,6 +260,11 @@ def _verdict(client: Admin, address: str, name: str, need: Need, source: str) ->
 
 
 # Parts.
+
+
+def _require_known(name: str, known: Mapping[str, bool]) -> None:
+    if not any(known.values()):
+        raise NotFound(f"no broker has a user {name!r}")
 
 
 def _policy(default: bool) -> PolicyType:
