@@ -232,5 +232,6 @@ def test_a_rolling_restart_hands_over_first_and_fails_no_send(tmp_path: Path) ->
             first.goes_on()
         assert first.errors == []
         eventually(lambda: are_level(cluster), "all members have the same")
-        stored = stored_bodies(cluster.brokers[0])
-        assert {*first.acknowledged} <= {*stored}
+        acknowledged = {*first.acknowledged}
+        for member in cluster.brokers:
+            eventually(lambda at=member: acknowledged <= {*stored_bodies(at)}, "all is readable")
