@@ -112,7 +112,16 @@ async def pull_once(
         except CallFailed as error:
             raise ClientError(f"pulling {_named(queue)} from {address}: {error}") from error
 
-    return await pulled(ask, Asked(queue, queue_offset, count_max, subscription), kind)
+    result = await pulled(ask, Asked(queue, queue_offset, count_max, subscription), kind)
+    is_ahead = queue_offset > result.queue_offset_max
+    has_master = instance.routes.master_of(queue.broker_name) is not None
+    if result.status is PullStatus.OFFSET_ILLEGAL and is_ahead and not has_master:
+        # Going back to its end would read messages again.
+        raise ClientError(
+            f"{address} has {_named(queue)} up to {result.queue_offset_max} only: it is behind a "
+            "master that is away"
+        )
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ class FakeInstance:
         )
         self.asked: list[tuple[str, Mapping[str, str], int]] = []
         self.problem: Exception | None = None
+        self.code = ResponseCode.PULL_NOT_FOUND
 
     async def call(
         self, address: str, code: int, fields: Mapping[str, str], *, timeout_ms: int
@@ -115,7 +116,7 @@ class FakeInstance:
         self.asked.append((address, fields, timeout_ms))
         if self.problem is not None:
             raise self.problem
-        return answer(ResponseCode.PULL_NOT_FOUND)
+        return answer(self.code)
 
 
 def pull(instance: FakeInstance, **changes: Any) -> Any:
@@ -154,6 +155,21 @@ def test_a_replica_is_asked_when_suggested_and_never_gets_the_commit_offset() ->
         ("replica:1", "0"),
         ("master:1", "1"),
     ]
+
+
+@pytest.mark.proves("replication.failover.client")
+def test_a_replica_that_is_behind_a_lost_master_moves_no_reader_back() -> None:
+    instance = FakeInstance(broker_a={1: "replica:1"})
+    instance.code = ResponseCode.PULL_OFFSET_MOVED
+    queue_offset_max = int(PLACES["maxOffset"])
+    with pytest.raises(ClientError, match="behind a master"):
+        pull(instance, queue_offset=queue_offset_max + 1)
+    # Below its beginning it knows better.
+    assert pull(instance, queue_offset=0).status is PullStatus.OFFSET_ILLEGAL
+    led = FakeInstance(broker_a={0: "master:1", 1: "replica:1"})
+    led.code = ResponseCode.PULL_OFFSET_MOVED
+    moved = pull(led, queue_offset=queue_offset_max + 1)
+    assert moved.status is PullStatus.OFFSET_ILLEGAL
 
 
 def test_a_broker_without_address_and_one_without_answer_are_named() -> None:
