@@ -320,9 +320,11 @@ class HaMaster:
         now_ms = self._now_ms()
         parts: list[bytes | memoryview] = []
         pushed_bytes = 0
-        takes_files, turn_bytes_max = known.takes_files, known.turn_bytes_max
+        takes_files = known.takes_files
+        turn_bytes_max = known.turn_bytes_max(log.sendable_end - slave.next_offset)
+        body_bytes_max = min(known.body_bytes_max, turn_bytes_max)
         while pushed_bytes < turn_bytes_max:
-            frame = self._state.next_frame(known.number, log, body_bytes_max=known.body_bytes_max)
+            frame = self._state.next_frame(known.number, log, body_bytes_max=body_bytes_max)
             if not isinstance(frame, Frame):
                 if frame is not None:
                     self._carry_out(frame)

@@ -34,6 +34,8 @@ from contrail.wire.cluster_port import Link, is_listed
 # seals or encrypts hold up the loop for longer than bytes that the system takes from a file.
 _BODY_BYTES_MAX = 256 << 10
 _FILE_BODY_BYTES_MAX = TRANSFER_BODY_BYTES_MAX
+# A slave that lacks more than some pushes' worth catches up: sends go between its smaller shares.
+_FOLLOWING_BYTES_MAX = 8 << 20
 
 
 class SlaveLink:
@@ -76,10 +78,10 @@ class SlaveLink:
             return self._config.limits.transfer_batch_bytes
         return _FILE_BODY_BYTES_MAX if self.takes_files else _BODY_BYTES_MAX
 
-    @property
-    def turn_bytes_max(self) -> int:
+    def turn_bytes_max(self, lacking_bytes: int) -> int:
         """The most bytes for the slave in one turn, so that its catching up delays no send."""
-        return _FILE_BODY_BYTES_MAX if self.takes_files else _BODY_BYTES_MAX
+        is_following = lacking_bytes <= _FOLLOWING_BYTES_MAX
+        return _FILE_BODY_BYTES_MAX if self.takes_files and is_following else _BODY_BYTES_MAX
 
     def feed(self, data: bytes) -> int | None:
         """Take bytes of the slave; returns its newest report, if there is one.
