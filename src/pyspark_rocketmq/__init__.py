@@ -17,8 +17,11 @@ from contrail.pipeline.source import RocketMqSource as DefaultSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["DefaultSource", "check", "register"]
+    from contrail.pipeline.stream_listener import StreamMetrics
+
+__all__ = ["DefaultSource", "check", "commit_as_group", "register", "views", "watch"]
 
 _LOOK_TIMEOUT_S = 60
 
@@ -43,6 +46,56 @@ def check(spark: SparkSession) -> None:
     if _is_here(spark):
         named = os.environ.get("PYSPARK_DRIVER_PYTHON") or os.environ.get("PYSPARK_PYTHON")
         _require_importable(named or "python3")
+
+
+def views(
+    spark: SparkSession,
+    namesrv: str,
+    pattern: str = ".*",
+    *,
+    schema: str | None = None,
+    **options: str,
+) -> list[str]:
+    """Make a temporary view, named like the topic, of each topic that matches ``pattern`` whole.
+
+    A view reads when it is queried: what the topic holds then. ``schema`` and ``options`` are those
+    of a batch read. Returns the topics.
+
+    Raises:
+        NotThere: no topic matches.
+    """
+    from contrail.pipeline.views import make_views
+
+    return make_views(spark, namesrv, pattern, schema, options)
+
+
+def commit_as_group(
+    query: StreamingQuery, *, namesrv: str, group: str, **options: str
+) -> dict[str, dict[str, int]]:
+    """Commit where a query has ended as the offsets of a consumer group; returns the offsets.
+
+    Raises:
+        OptionInvalid: the query still runs, or finished no batch of ``format("rocketmq")``.
+        PipelineError: a broker did not take an offset.
+    """
+    from contrail.pipeline import group_progress
+
+    return group_progress.commit_as_group(query, namesrv=namesrv, group=group, **options)
+
+
+def watch(spark: SparkSession, *, host: str = "127.0.0.1", port: int = 0) -> StreamMetrics:
+    """Show the session's streaming queries to Prometheus, from now on; ``close`` what it returns.
+
+    ``address`` of what it returns is the address of ``/metrics``; port 0 takes a free one.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    from contrail.pipeline.stream_listener import StreamMetrics
+
+    metrics = StreamMetrics(spark, host=host, port=port)
+    metrics.start()
+    return metrics
 
 
 def _is_here(spark: SparkSession) -> bool:

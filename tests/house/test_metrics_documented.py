@@ -10,6 +10,7 @@ import pytest
 from contrail.broker.state.metric_table import METRICS
 from contrail.broker.state.replication_metrics import REPLICATION_METRICS
 from contrail.nameserver.metrics import METRICS as NAMESERVER_METRICS
+from contrail.pipeline.stream_figures import METRICS as SPARK_METRICS
 from contrail.protocol.prometheus_text import Metric
 from contrail.wire.process_metrics import METRICS as PROCESS_METRICS
 
@@ -30,6 +31,7 @@ def rows(heading: str) -> list[tuple[str, str, str, str]]:
         ("Replication", REPLICATION_METRICS),
         ("NameServer", NAMESERVER_METRICS),
         ("Process", PROCESS_METRICS),
+        ("Spark streams", SPARK_METRICS),
     ],
 )
 def test_every_metric_is_documented_with_its_type_and_labels(

@@ -45,7 +45,12 @@ def recipes(text: str) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.proves("spark.shown.guide")
+@pytest.mark.proves(
+    "spark.shown.guide",
+    "spark.tables.views",
+    "spark.tables.group-commit",
+    "spark.scale.prometheus",
+)
 @pytest.mark.timeout(1_200)
 def test_every_recipe_of_the_guide_runs(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path, without_pushdown: None
