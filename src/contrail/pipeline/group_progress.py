@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SOURCE_NAME = "rocketmq"
-
 
 class GroupProgress:
     """Publishes a stream's progress as consumer offsets of a group, and creates the group."""
@@ -97,9 +95,15 @@ def _ends_of(query: StreamingQuery) -> dict[QueueKey, int]:
     last = query.lastProgress
     ends: dict[QueueKey, int] = {}
     for source in last["sources"] if last is not None else ():
-        if _SOURCE_NAME in str(source["description"]).lower() and source["endOffset"]:
-            offsets = source["endOffset"]
-            ends |= from_json(json.loads(offsets) if isinstance(offsets, str) else offsets)
+        ends |= _offsets_of(source["endOffset"])
     if not ends:
         raise OptionInvalid("the query has finished no batch of format('rocketmq') to commit")
     return ends
+
+
+def _offsets_of(text: str) -> dict[QueueKey, int]:
+    """The offsets of a source of ours; empty for others, of which Spark tells no name."""
+    try:
+        return from_json(json.loads(text))
+    except (AttributeError, OptionInvalid, TypeError, ValueError):
+        return {}
