@@ -36,6 +36,10 @@ class Disk:
         self.reached = threading.Event()
 
     def write(self, files: FileSystem, path: Path, data: bytes, *, sealed: bool) -> None:
+        if path.name == "consumerOffset.json":
+            # The broker writes it every few seconds, whatever is asked of it.
+            write_state(files, path, data, sealed=sealed)
+            return
         self.names.append(path.name)
         self.reached.set()
         assert self.gate.wait(60)

@@ -199,7 +199,7 @@ class StoreDisk:
         self.store.flush_now()
         flushed_end = self.store.flushed_end
         hold(flushed_end <= self.store.physical_end, "I19: the log is flushed beyond its end")
-        # What was written since the sync began may be on the disk, but nobody relies on it.
+        # Bytes written since the sync began may be on the disk, but nobody relies on them.
         self.durable += self.units[len(self.durable) : self._covered]
         hold(self.durable_end <= flushed_end, "a sync that ended has not synced what it covers")
         self.store.dispatch()

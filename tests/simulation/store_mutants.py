@@ -52,7 +52,7 @@ _cut_flusher = Flusher.cut
 
 @_mutant(Flusher, "cut")
 def sync_of_cut_bytes(self: Flusher, physical_end: int) -> None:
-    """What was synced of the bytes that were cut counts for those that come in their place."""
+    """A sync of the bytes that were cut counts for the bytes that come in their place."""
     flushed_end = self._positions.flushed_end
     _cut_flusher(self, physical_end)
     self._positions.flushed_end = flushed_end

@@ -38,7 +38,7 @@ class Story:
         return group
 
     def _faults(self) -> list[tuple[float, Callable[[], None]]]:
-        """What goes wrong, and how often in a second."""
+        """The faults, and how often each comes in a second."""
         swarm = self.group.swarm
         return [
             (swarm.crash_per_s, self._crash),
