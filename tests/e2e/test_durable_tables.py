@@ -35,17 +35,25 @@ class Disk:
         self.gate.set()
         self.reached = threading.Event()
 
-    def write(self, files: FileSystem, path: Path, data: bytes, *, sealed: bool) -> None:
+    def write(
+        self,
+        files: FileSystem,
+        path: Path,
+        data: bytes,
+        *,
+        sealed: bool,
+        mode: int | None = None,
+    ) -> None:
         if path.name == "consumerOffset.json":
             # The broker writes it every few seconds, whatever is asked of it.
-            write_state(files, path, data, sealed=sealed)
+            write_state(files, path, data, sealed=sealed, mode=mode)
             return
         self.names.append(path.name)
         self.reached.set()
         assert self.gate.wait(60)
         if self.problem is not None:
             raise self.problem
-        write_state(files, path, data, sealed=sealed)
+        write_state(files, path, data, sealed=sealed, mode=mode)
 
     def close(self) -> None:
         self.reached.clear()
