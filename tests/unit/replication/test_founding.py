@@ -26,7 +26,7 @@ def test_nobody_but_the_first_peer_founds_by_itself() -> None:
 def test_a_log_with_messages_neither_founds_nor_joins_by_itself() -> None:
     for groups in ({"n1": "", "n2": ""}, {"n1": "g", "n2": "g"}):
         step = plan_founding("n0", PEERS, groups, is_log_empty=False)
-        assert isinstance(step, Wait) and "contrail replication init" in step.why
+        assert isinstance(step, Wait) and "empty folder" in step.why
 
 
 def test_peers_of_two_groups_are_a_question_for_an_operator() -> None:

@@ -44,8 +44,8 @@ def plan_founding(
         return Wait(f"the peers belong to different groups: {', '.join(known)}")
     if not is_log_empty:
         return Wait(
-            "this broker's log has messages and belongs to no group: run `contrail replication "
-            "init` to found a group with them, or start with an empty folder to join one"
+            "this broker's log has messages and belongs to no group, and a group cannot take them "
+            "over yet: start with an empty folder"
         )
     if known:
         return Adopt(known[0])
