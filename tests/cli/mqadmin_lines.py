@@ -202,7 +202,7 @@ WRONG = [
     ("deleteSubGroup -c DefaultCluster -g Nobodys", 5, "Nobodys"),
     ("getConsumerConfig -g Nobodys", 5, "Nobodys"),
     ("setConsumeMode -b BROKER -t Orders -g Readers -m SHOUT", 2, "'SHOUT'"),
-    ("setConsumeMode -b BROKER -t Orders -g Readers -m POP", 1, "SET_MESSAGE_REQUEST_MODE"),
+    ("setConsumeMode -b BROKER -t Nowhere -g Readers -m POP", 5, "Nowhere"),
     ("resetOffsetByTime -g Skippers -t Nowhere -s 0", 5, "Nowhere"),
     ("resetOffsetByTime -g Skippers -t Orders -s yesterday", 2, "yesterday"),
     ("resetOffsetByTime -g Skippers -t Orders -s 0 -b 127.0.0.1:1 -q 0", 5, "127.0.0.1:1"),

@@ -34,6 +34,8 @@ MAKES = "it makes what it is told to"
 MONITOR = "its exit codes are those of monitors: UNKNOWN, 3"
 SPARK = "it starts Spark: tests/spark looks at its exit codes"
 FILES = "it is told files and folders, which are input: 2"
+ACCESS = "it asks a broker with access control: tests/cli/test_acl.py"
+ACCOUNTS = "accounts of the console stand in a file of its own: tests/e2e/test_console.py"
 
 LINES: dict[str, list[str] | str] = {
     "dev": SERVER,
@@ -45,6 +47,11 @@ LINES: dict[str, list[str] | str] = {
     "broker undrain": ["absent"],
     "replication status": LISTS,
     "replication secret": FILES,
+    "replication detach": FILES,
+    "replication transfer": ["absent --to n1"],
+    **{f"acl {name}": ACCESS for name in ("init", "user", "grant", "revoke", "show", "explain")},
+    "console": SERVER,
+    **{f"console user {name}": ACCOUNTS for name in ("add", "list", "remove", "token")},
     "send": ["there x --queue absent:0", "there x --queue broker-a:99"],
     "consume": ["absent -g members -e"],
     "tail": ["absent -e", "there absent -e", "there -e --queue broker-a:99"],
