@@ -122,4 +122,5 @@ def test_overwriting_is_refused_on_both_sides() -> None:
 
 
 def test_the_door_offers_the_names_it_lists() -> None:
-    assert sorted(pyspark_rocketmq.__all__) == ["DefaultSource", "check", "register"]
+    names = ["DefaultSource", "check", "commit_as_group", "register", "views", "watch"]
+    assert sorted(pyspark_rocketmq.__all__) == names
