@@ -67,7 +67,7 @@ BASE: dict[str, list[str]] = {
     "store dump": ["FOLDER"],
     **{f"check {name}": ["--warn", "1", "--crit", "2"] for name in ("lag", "dlq", "disk")},
 }
-SERVERS = ("dev", "namesrv", "broker")
+SERVERS = ("dev", "namesrv", "broker", "console")
 # Would run until it is ended: the count is that large.
 ENDLESS = {("bench send", "--count"), ("bench consume", "--count")}
 CODES = frozenset(ExitCode) - {ExitCode.INTERRUPTED}
