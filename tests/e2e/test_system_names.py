@@ -23,6 +23,7 @@ from contrail.model.properties import encode_properties
 from contrail.model.topic import is_closed_topic
 from contrail.pipeline.cluster import ClusterView
 from contrail.pipeline.options import SourceSettings
+from contrail.protocol.bodies.pop import BatchAck, BatchAcks, encode_batch_acks
 from contrail.protocol.bodies.sinks import encode_begin
 from contrail.protocol.codes import CODE_CLASSES, CodeClass, RequestCode, ResponseCode
 from contrail.protocol.command import Request, encode_request
@@ -78,14 +79,8 @@ NOT_SERVED = frozenset(
         RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
         RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
-        RequestCode.QUERY_ASSIGNMENT,
-        RequestCode.POP_MESSAGE,
-        RequestCode.ACK_MESSAGE,
         RequestCode.PEEK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
-        RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.POP_LITE_MESSAGE,
         RequestCode.LITE_SUBSCRIPTION_CTL,
         RequestCode.ACK_LITE_MESSAGE,
@@ -187,7 +182,38 @@ def _sink_begin(topic: str, group: str, place: Place) -> tuple[dict[str, str], b
     return {"sinkId": "sink", "batchId": "0"}, encode_begin({topic: [(BROKER, 0)]})
 
 
-BY_TOPIC: dict[RequestCode, Ask] = {
+def _pop(topic: str, group: str, place: Place) -> tuple[dict[str, str], bytes]:
+    fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "maxMsgNums": "32"}
+    fields |= {"invisibleTime": "60000", "pollTime": "0", "bornTime": "0", "initMode": "0"}
+    return fields, b""
+
+
+def _receipt(topic: str, group: str, place: Place) -> tuple[dict[str, str], bytes]:
+    receipt = f"0 1 60000 0 0 {BROKER} 0 {place.queue_offset}"
+    fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "extraInfo": receipt}
+    return {**fields, "offset": str(place.queue_offset), "invisibleTime": "60000"}, b""
+
+
+def _batch_ack(topic: str, group: str, place: Place) -> tuple[dict[str, str], bytes]:
+    offset = place.queue_offset
+    ack = BatchAck(group, topic, "0", offset, 0, 0, 1, 60_000, (offset,))
+    return {}, encode_batch_acks(BatchAcks(BROKER, [ack]))
+
+
+def _assignment(topic: str, group: str, place: Place) -> tuple[dict[str, str], bytes]:
+    question = {"topic": topic, "consumerGroup": group, "clientId": "c", "strategyName": "AVG"}
+    return {}, json.dumps(question).encode()
+
+
+POPS: dict[RequestCode, Ask] = {
+    RequestCode.POP_MESSAGE: _pop,
+    RequestCode.ACK_MESSAGE: _receipt,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _receipt,
+    RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
+    RequestCode.POLLING_INFO: _pop,
+    RequestCode.QUERY_ASSIGNMENT: _assignment,
+}
+BY_TOPIC: dict[RequestCode, Ask] = POPS | {
     RequestCode.SEND_MESSAGE: _long_send,
     RequestCode.SEND_MESSAGE_V2: lambda topic, group, place: (send_fields(topic), b"x"),
     RequestCode.SEND_BATCH_MESSAGE: _batch,
@@ -219,6 +245,7 @@ BY_TOPIC: dict[RequestCode, Ask] = {
 BY_GROUP: dict[RequestCode, Ask] = {
     code: BY_TOPIC[code]
     for code in (
+        *POPS,
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
         RequestCode.QUERY_CONSUMER_OFFSET,

@@ -154,6 +154,7 @@ def handler_families(need: FamiliesNeed) -> tuple[Family, ...]:
             tables.consumers,
             need.routes,
             tables.settings,
+            names=tables.topics.names,
             clock=clock,
         ),
     )

@@ -94,6 +94,7 @@ class _Broker(Setup):
             self.consumers,
             None,  # type: ignore[arg-type]
             self.settings,
+            names=self.topics.names,
             clock=self.clock,
         )
         self.backs = SendBackHandlers(

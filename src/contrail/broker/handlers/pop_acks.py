@@ -121,6 +121,9 @@ class PopAckHandlers:
             raise RequestRejected(ResponseCode.NO_MESSAGE, "the batch has no acknowledgements")
         if any(one.revive_queue == ORDER_REVIVE_QUEUE for one in batch.acks):
             raise _no_order()
+        for one in batch.acks:
+            self._topics.names.require_readable(one.topic)
+            self._topics.names.require_group(one.group)
         acks = [self._of_batch(one, batch.broker_name) for one in batch.acks]
         last = _AfterAll(len(acks), self._told(request, peer, Response()))
         for ack in acks:

@@ -12,6 +12,7 @@ from contrail.broker.services.route_cache import RouteCache
 from contrail.broker.state.assignments import popped_queues, pulled_queues
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.system_names import SystemNames
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
@@ -62,9 +63,11 @@ class RequestModeHandlers:
         routes: RouteCache,
         settings: RuntimeSettings,
         *,
+        names: SystemNames,
         clock: Clock,
     ) -> None:
         self._topics = topics
+        self._names = names
         self._groups = groups
         self._modes = modes
         self._consumers = consumers
@@ -124,6 +127,8 @@ class RequestModeHandlers:
     def handle_assignment(self, request: Request, peer: Peer) -> Answer:
         """The queues of one member of a group, of all brokers."""
         question = decode_assignment_question(request.body)
+        self._names.require_readable(question.topic)
+        self._names.require_group(question.group)
         if len(self._tasks) >= QUESTIONS_MAX:
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY, f"{QUESTIONS_MAX} assignments are asked for already"

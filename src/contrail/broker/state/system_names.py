@@ -95,7 +95,7 @@ NAMED: Mapping[RequestCode, Named] = MappingProxyType(
         RequestCode.RESET_CONSUMER_CLIENT_OFFSET: _NOTHING,
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: _NOTHING,
         RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: _NOTHING,
-        # Not served yet; a handler that is added for one of them finds its names here.
+        # Requests of these that are not served yet find their names here when they are.
         RequestCode.QUERY_ASSIGNMENT: _PROGRESS,
         RequestCode.POP_MESSAGE: _PROGRESS,
         RequestCode.ACK_MESSAGE: _PROGRESS,
