@@ -43,6 +43,7 @@ SUITES = {
         "bench.replication",
         "what slaves cost a master, and what they cost themselves",
     ),
+    "access": ("bench.access", "what signatures and rights cost sends and pulls"),
     "peers": ("bench.peers", "beside Apache RocketMQ, Redis, NATS, RabbitMQ and Kafka"),
 }
 # Groups that take too long for five minutes in all; a full run and `--only` have them.

@@ -17,7 +17,9 @@ import pytest
 
 from contrail.broker.config import FastPath
 from contrail.broker.state.ways import Ways
+from tests.property import request_streams
 from tests.property.request_streams import BODY_BYTES_MAX, CONNECTIONS, RequestStream
+from tests.property.signed_streams import FIRST_USER, make_users, signed_frame
 from tests.property.two_ways import Read, Told, Way, frames_of, same_chances
 
 STEPS = 60
@@ -41,6 +43,7 @@ async def _run(folder: Path, seed: int, settings: dict[str, str]) -> list[Counte
     for way in ways:
         random.seed(seed)
         await way.open()
+        make_users(way.broker)
     try:
         for step in range(STEPS):
             reads = stream.reads() if step else stream.first_reads()
@@ -133,6 +136,19 @@ def test_streams_of_requests_are_answered_and_stored_the_same_both_ways(
     # Everything is near the end of such a small log.
     assert set(+fast) == every_way - {"pull far"}
     assert set(+general) == {"send general", "pull general", "end general"}
+
+
+@pytest.mark.proves("access.gate.fast")
+def test_streams_of_signed_requests_are_answered_and_stored_the_same_both_ways(
+    memory_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_streams, "frame", signed_frame)
+    monkeypatch.setitem(_SMALL_FILES, "authenticationEnabled", "true")
+    monkeypatch.setitem(_SMALL_FILES, "authorizationEnabled", "true")
+    monkeypatch.setitem(_SMALL_FILES, "initAuthenticationUser", FIRST_USER)
+    fast, general = _compared(memory_path, range(6), "ASYNC_FLUSH")
+    sends = {"send tickless", "send rows", "send batches", "send general"}
+    assert set(+fast) >= sends and set(+general) & sends == {"send general"}
 
 
 @pytest.mark.torture

@@ -78,7 +78,9 @@ class Way:
             }
         )
         self._syncs = read.store.syncs_before_ack
-        self.broker = Broker(read.broker, read.store, clock=self.clock, limits=_LIMITS)
+        self.broker = Broker(
+            read.broker, read.store, clock=self.clock, limits=_LIMITS, access=read.access
+        )
         self._peers: dict[int, tuple[Connection, FakeTransport]] = {}
         # The queues that have grown since held pulls were woken.
         self._arrivals: list[Arrival] = []

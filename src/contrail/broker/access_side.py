@@ -14,6 +14,7 @@ from contrail.access.state.rights import Action
 from contrail.broker.access_config import AccessConfig
 from contrail.broker.handlers.access_admin import AccessAdminHandlers
 from contrail.broker.handlers.found_records import FoundRecords
+from contrail.broker.intake import Intake
 from contrail.broker.services.access_table import AccessTable
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.clock import Clock
@@ -73,6 +74,12 @@ class AccessSide:
         """Have ``check_held`` called after each change of users or rights."""
         if self._users is not None:
             self._users.on_change = check_held
+
+    def guard(self, intake: Intake) -> None:
+        """Have every request judged, whichever way it goes."""
+        if self.gate is not None:
+            intake.ask_first(self.refusal)
+            intake.judge_first(self.gate)
 
     @property
     def records(self) -> FoundRecords:

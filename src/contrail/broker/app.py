@@ -116,12 +116,7 @@ class Broker:
         self._access_config = access or AccessConfig()
         # The user that was made because there was none, for the operator.
         self.first_user: FirstUser | None = None
-        # Signatures are checked over decoded fields.
-        self._is_fast = (
-            config.fast_path is FastPath.ON
-            and self._role.may_go_fast
-            and not self._access_config.is_on
-        )
+        self._is_fast = config.fast_path is FastPath.ON and self._role.may_go_fast
         self._ticker: asyncio.Task[None] | None = None
         self._flushes = FlushNews()
         self._tells_flushes = False
@@ -342,19 +337,19 @@ class Broker:
         self._wire_routers(self._creations.timed(handlers))
         self.intake = self._make_intake()
         self.intake.lacks_slaves = self.replicas.lacks_slaves
-        if self._access_config.is_on:
-            self.intake.ask_first(self.access.refusal)
         self.server = Server(
             self.intake,
             limits=self._limits,
             property_suffix=self._admission.property_suffix,
-            decodes_all=not self._is_fast,
+            # Signatures are checked over decoded fields, or over bytes before the decoder.
+            decodes_all=not self._is_fast or self._access_config.is_on,
             tls_mode=self._tls_mode,
             tls_files=self._tls_files,
         )
         self.server.times = self._times
         self.replicas.guard(self.intake.guards)
         self._wire_fast_path()
+        self.access.guard(self.intake)
         self.schedule = self._make_schedule()
 
     def _wire_access(self) -> None:
@@ -683,7 +678,7 @@ class Broker:
             tables.filters,
             self._clock,
             offsets=tables.consumer_offsets,
-            remembers=self._is_fast,
+            remembers=self._is_fast and not self._access_config.is_on,
             expressions=tables.expressions,
         )
         return PullHandler(

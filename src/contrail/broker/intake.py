@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from contrail.access.state.gate import AccessGate
 from contrail.broker.fast.path import FastPath
 from contrail.broker.fast.rows import SEND_BEGINS, rows_of
+from contrail.broker.fast.signed_sends import SignedSends
 from contrail.broker.guards import ROW_CODE, SENDS, Guards, Ruling, Verdict
 from contrail.broker.handlers.busy_pulls import BusyPulls
 from contrail.broker.message_kinds import MessageKinds
@@ -57,8 +59,8 @@ class Intake:
         self._store = store
         self._changes = changes
         self.guards = Guards(router)
-        # Why a request is not signed or not allowed. While it is asked, every frame is decoded
-        # and goes the general way.
+        # Why a request is not signed or not allowed. While it is asked, the decoder takes no frame
+        # apart for the fast path: sends that pass by their bytes never come to the decoder.
         self._access: Callable[[Request, Connection], Response | None] | None = None
         # Whether answers wait for slaves and there is none.
         self.lacks_slaves: Callable[[], bool] = lambda: False
@@ -79,6 +81,11 @@ class Intake:
     def ask_first(self, access: Callable[[Request, Connection], Response | None]) -> None:
         """Have every request judged before any guard or handler sees it."""
         self._access = access
+
+    def judge_first(self, gate: AccessGate) -> None:
+        """Have the fast path take only what passes the gate, where there is a fast path."""
+        if self._server.intake is not None:
+            self._server.intake = SignedSends(gate, self._server, self._take_rows).take
 
     # Bytes.
 

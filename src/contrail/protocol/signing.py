@@ -77,6 +77,17 @@ class SigningKey:
         outer.update(inner.digest())
         return binascii.b2a_base64(outer.digest(), newline=False).decode("ascii")
 
+    def has_signed(self, content: bytes | bytearray, signature: bytes) -> bool:
+        """Whether ``signature`` is that of ``content``, body and all; in constant time."""
+        if len(signature) != _SIGNATURE_CHARACTERS:
+            return False
+        inner = self._inner.copy()
+        inner.update(content)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        made = binascii.b2a_base64(outer.digest(), newline=False)
+        return hmac.compare_digest(signature, made)
+
 
 def signed_content(fields: Mapping[str, str], version: int | None = None) -> bytes:
     """The part of the signed content that stands before the body.

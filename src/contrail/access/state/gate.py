@@ -19,6 +19,9 @@ from contrail.protocol.command import Request
 from contrail.protocol.signing import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 
 DECISIONS_MAX = 10_000
+SEND_TOPIC_FIELD = "b"
+SignedSend = tuple[int, bytes, bytes, bytes, bytearray]
+"""Where a send ends, its access key, its signature, its topic, and the content that was signed."""
 # A name that nobody has costs as much as a wrong signature.
 _NOBODY = SigningKey("nobody")
 
@@ -47,6 +50,8 @@ class AccessGate:
         self._whitelists = whitelists or Whitelists()
         self._on_refused = on_refused
         self._decisions: dict[tuple[str, Needs, str], str | None] = {}
+        # The keys of users that may send to a topic, by code, name, topic and address.
+        self._senders: dict[tuple[int, bytes, bytes, str], SigningKey] = {}
         self._generation = table.generation
         self.counts: Counter[str] = Counter()
 
@@ -68,6 +73,38 @@ class AccessGate:
                 self.counts["refused"] += 1
                 self._on_refused(request, peer_address, refusal.remark)
             raise
+
+    def passes(self, code: int, signed: SignedSend, peer_address: str) -> bool:
+        """Whether a send passes, judged by its bytes; False leaves it to ``require``.
+
+        ``signed`` is what ``kernels.signed_values`` found in it.
+        """
+        _, name, signature, topic, content = signed
+        if self._generation != self.table.generation or len(self._senders) >= DECISIONS_MAX:
+            self._forget()
+        sender = (code, name, topic, peer_address)
+        key = self._senders.get(sender)
+        if key is not None:
+            return key.has_signed(content, signature)
+        user = self.table.users.get(name.decode("ascii"))
+        key = _NOBODY if user is None else user.key
+        if not key.has_signed(content, signature) or user is None or not user.is_enabled:
+            return False
+        if code in self._whitelists.anonymous:
+            return False
+        request = Request(code, 0, {SEND_TOPIC_FIELD: topic.decode("ascii")}, b"")
+        try:
+            self._require_rights(user, request, _host(peer_address))
+        except RequestRejected:
+            return False
+        self._senders[sender] = user.key
+        return True
+
+    def _forget(self) -> None:
+        """Users or rights have changed, or too much is remembered."""
+        self._decisions.clear()
+        self._senders.clear()
+        self._generation = self.table.generation
 
     def require_still(self, request: Request, peer_address: str) -> None:
         """Judge a request again that was held, by its user's rights of now.
@@ -155,8 +192,7 @@ class AccessGate:
 
     def _require(self, user: User, needs: Needs, host: str) -> None:
         if self._generation != self.table.generation or len(self._decisions) >= DECISIONS_MAX:
-            self._decisions.clear()
-            self._generation = self.table.generation
+            self._forget()
         key = (user.name, needs, host)
         try:
             remark = self._decisions[key]
