@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from contrail.protocol.command import (
 from contrail.protocol.signing import ACCESS_KEY, SIGNATURE, Credentials, signed_fields
 from contrail.testing import LocalBroker, LocalCluster, eventually
 from tests.e2e.access_setup import ACCESS, ADMIN, INNER, Signer
+from tests.e2e.pop_asking import popped, receipt_fields
 from tests.e2e.raw_client import RawClient, heartbeat, pull_fields, send_fields
 
 SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
@@ -30,19 +32,6 @@ GONE = Credentials("gone", "gone-password")
 UNKNOWN_CODES = (999, 31_000, 210_000)
 BODY = b"a body that must not be stored"
 HALF_FLAG = "4"
-# Pops are not judged again while they are held, so no right opens them yet.
-FOR_SUPERS = {
-    int(code)
-    for code in (
-        RequestCode.QUERY_ASSIGNMENT,
-        RequestCode.POP_MESSAGE,
-        RequestCode.ACK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-        RequestCode.POLLING_INFO,
-        RequestCode.POP_ROLLBACK,
-        RequestCode.BATCH_ACK_MESSAGE,
-    )
-}
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +148,13 @@ def test_every_served_code_has_a_row_and_every_row_is_served(broker: LocalBroker
         member = group.brokers[0].app
         assert broker.app is not None and member is not None
         served = set(broker.app.router._handlers) | set(member.router._handlers)
-    # Told to brokers that may act as masters.
-    elsewhere = {int(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)}
-    assert set(NEEDS) - elsewhere == served - elsewhere - FOR_SUPERS
+    # Told to brokers that may act as masters, and two codes of pop.
+    elsewhere = {
+        int(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE),
+        int(RequestCode.PEEK_MESSAGE),
+        int(RequestCode.NOTIFICATION),
+    }
+    assert set(NEEDS) - elsewhere == served - elsewhere
 
 
 @pytest.mark.proves("access.gate.every-way")
@@ -220,6 +213,47 @@ def test_a_held_pull_is_answered_when_its_user_loses_the_right(
     assert alice.answer_to(900).code == REFUSED
     admin.ask(SEND, send_fields("orders"), b"not for alice")
     assert not alice.has_news()
+
+
+@pytest.mark.proves("access.gate.held")
+def test_pops_are_for_users_with_rights_and_held_ones_are_judged_again(
+    broker: LocalBroker, admin: Signer, alice: Signer
+) -> None:
+    admin.grant("alice", ("Topic:orders", "Sub"), ("Group:poppers", "Sub"))
+    app = broker.app
+    assert app is not None
+    pop = {
+        "consumerGroup": "poppers",
+        "topic": "orders",
+        "queueId": "-1",
+        "maxMsgNums": "1",
+        "invisibleTime": "60000",
+        "pollTime": "0",
+        "initMode": "0",
+    }
+
+    def ask(**changes: str) -> ReceivedResponse:
+        fields = {**pop, "bornTime": str(int(time.time() * 1000)), **changes}
+        return alice.ask(RequestCode.POP_MESSAGE, fields)
+
+    assert ask(topic="secrets").code == REFUSED
+    assert ask(consumerGroup="others").code == REFUSED
+    ack = receipt_fields(popped(ask())[0]) | {"consumerGroup": "poppers", "topic": "orders"}
+    assert alice.ask(RequestCode.ACK_MESSAGE, {**ack, "topic": "%RETRY%others"}).code == REFUSED
+    assert alice.ask(RequestCode.ACK_MESSAGE, ack).code == 0
+    entry = {"c": "poppers", "t": "secrets", "r": "0", "b": "", "so": 0, "q": 0}
+    batch = json.dumps({"brokerName": broker.name, "acks": [entry]}).encode()
+    assert alice.ask(RequestCode.BATCH_ACK_MESSAGE, {}, batch).code == REFUSED
+    while ask(maxMsgNums="32").code == 0:
+        pass
+    fields = {**pop, "pollTime": "20000", "bornTime": str(int(time.time() * 1000))}
+    alice.send(alice.frame(RequestCode.POP_MESSAGE, 901, fields))
+    eventually(lambda: len(app.kinds.pop.waits.waiters) == 1)
+    admin.grant("alice", ("Group:other", "Sub"))
+    assert not alice.has_news() and len(app.kinds.pop.waits.waiters) == 1
+    admin.revoke("alice", "Topic:orders")
+    assert alice.answer_to(901).code == REFUSED
+    assert not app.kinds.pop.waits.waiters
 
 
 @pytest.mark.proves("access.rules.records")

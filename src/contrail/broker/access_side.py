@@ -22,7 +22,7 @@ from contrail.errors import RequestRejected
 from contrail.protocol.codes import RequestCode, describe_code
 from contrail.protocol.command import Request, Response
 from contrail.runtime.sparse_log import SparseLog
-from contrail.wire.peer import Handler, Peer
+from contrail.wire.peer import Answer, Handler, Peer
 
 _audit = logging.getLogger("contrail.audit")
 
@@ -100,6 +100,19 @@ class AccessSide:
         """Raises ``RequestRejected`` for a request that was held and has lost its right."""
         if self.gate is not None:
             self.gate.require_still(request, peer.address)
+
+    def served_again(self, handler: Handler, request: Request, peer: Peer) -> Answer:
+        """The answer to a request that has waited, if it keeps its right."""
+        self.require_still(request, peer)
+        return handler(request, peer)
+
+    def may_stay(self, request: Request, peer: Peer) -> bool:
+        """Whether a request that is held keeps its right."""
+        try:
+            self.require_still(request, peer)
+        except RequestRejected:
+            return False
+        return True
 
     def may_check(self, channel: ClientChannel, topic: str) -> bool:
         """Whether a producer may see half messages of a topic, which it is asked about."""

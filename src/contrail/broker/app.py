@@ -359,7 +359,11 @@ class Broker:
             topics_of_sink=lambda sink_id: self.kinds.sinks.topics_of(sink_id),
         )
         self.access = AccessSide(self._access_config, self._users, facts, self._clock)
-        self.access.watch(lambda: self.pulls.held.check_held())
+        self.access.watch(self._rights_changed)
+
+    def _rights_changed(self) -> None:
+        self.pulls.held.check_held()
+        self.kinds.pop.waits.check_waiting(self.access.may_stay)
 
     def _make_intake(self) -> Intake:
         return Intake(
@@ -420,7 +424,9 @@ class Broker:
         self._sliced.replies_by(self.router.finish)
         pop = self.far_reads.guarded(handlers)[RequestCode.POP_MESSAGE]
         self.kinds.pop.serve_by(
-            lambda request, peer: again.finish(request, peer, lambda: pop(request, peer))
+            lambda request, peer: again.finish(
+                request, peer, lambda: self.access.served_again(pop, request, peer)
+            )
         )
         self.tables.expressions.begin(self._loop, self.router.finish)
 

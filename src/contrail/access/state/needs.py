@@ -21,6 +21,7 @@ from contrail.protocol.bodies.connections import decode_client_check
 from contrail.protocol.bodies.groups import decode_group, decode_group_list, decode_request_mode
 from contrail.protocol.bodies.heartbeat import decode_heartbeat
 from contrail.protocol.bodies.locks import decode_lock_request
+from contrail.protocol.bodies.pop import decode_assignment_question, decode_batch_acks
 from contrail.protocol.bodies.sinks import decode_begin
 from contrail.protocol.bodies.topics import decode_topic_list
 from contrail.protocol.codes import RequestCode
@@ -192,6 +193,20 @@ def _locks(request: Request, facts: Facts) -> Iterator[Need]:
         yield from _topic_of_group(topic, asked.group, SUB)
 
 
+def _batch_acks(request: Request, facts: Facts) -> Iterator[Need]:
+    """Every entry names its own group and topic."""
+    named = {(one.group, one.topic) for one in decode_batch_acks(request.body).acks}
+    for group, topic in sorted(named):
+        yield _group(group, SUB)
+        yield from _topic_of_group(topic, group, SUB)
+
+
+def _assignment(request: Request, facts: Facts) -> Iterator[Need]:
+    asked = decode_assignment_question(request.body)
+    yield _group(asked.group, SUB)
+    yield from _topic_of_group(asked.topic, asked.group, SUB)
+
+
 def _set_topic(request: Request, facts: Facts) -> Iterable[Need]:
     return (_topic_change(HeaderFields(request).text("topic"), facts),)
 
@@ -275,6 +290,14 @@ _ROWS: dict[RequestCode, NeedsOf] = {
     RequestCode.UNLOCK_BATCH_MQ: _locks,
     RequestCode.QUERY_CONSUMER_OFFSET: _topic_and_group(SUB_OR_GET, "consumerGroup"),
     RequestCode.UPDATE_CONSUMER_OFFSET: _topic_and_group(_SUB_OR_UPDATE, "consumerGroup"),
+    RequestCode.POP_MESSAGE: _PULL,
+    RequestCode.PEEK_MESSAGE: _PULL,
+    RequestCode.NOTIFICATION: _PULL,
+    RequestCode.POLLING_INFO: _PULL,
+    RequestCode.ACK_MESSAGE: _PULL,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _PULL,
+    RequestCode.BATCH_ACK_MESSAGE: _batch_acks,
+    RequestCode.QUERY_ASSIGNMENT: _assignment,
     # Questions about topics and messages.
     RequestCode.QUERY_MESSAGE: _topic(SUB_OR_GET),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _topic(SUB_OR_GET),
@@ -337,6 +360,7 @@ _ROWS: dict[RequestCode, NeedsOf] = {
     RequestCode.RESUME_CHECK_HALF_MESSAGE: _CLUSTER_UPDATE,
     RequestCode.DECIDE_TRANSACTION: _CLUSTER_UPDATE,
     RequestCode.RECALL_TIMER: _CLUSTER_UPDATE,
+    RequestCode.POP_ROLLBACK: _CLUSTER_UPDATE,
     RequestCode.EXCHANGE_BROKER_HA_INFO: _CLUSTER_UPDATE,
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: _CLUSTER_UPDATE,
     RequestCode.RESET_MASTER_FLUSH_OFFSET: _CLUSTER_UPDATE,

@@ -7,14 +7,14 @@ left. Nobody is answered here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from contrail.broker.state.parked_pulls import ParkedPulls
 from contrail.broker.state.pop_waiting import GRAIN_MS, PopWaiters, Source, Waiter, WaitKey
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
 from contrail.protocol.command import Request
-from contrail.runtime.turns import LaterCalls
+from contrail.runtime.turns import LaterCalls, TurnWork
 from contrail.store import Arrival, MessageStore
 from contrail.wire.peer import Peer
 
@@ -22,6 +22,8 @@ _HOLD_MS_MAX = 120_000
 # The periodic jobs look at deadlines once a second at least; sooner ones need a timer.
 _TIMER_MS_MAX = 1000
 
+MayStay = Callable[[Request, Peer], bool]
+"""Whether a request that waits may go on waiting."""
 Serve = Callable[[Request, Peer], None]
 """Carries a waiter's request out again."""
 
@@ -45,6 +47,8 @@ class PopWaits:
         self._loop = loop
         self._timer_ms = math.inf
         self.waiters = PopWaiters()
+        # Waiters are looked at a bounded number in a turn of the loop.
+        self._checks = TurnWork(loop)
         # Set before the first connection comes.
         self.serve: Serve = lambda request, peer: None
 
@@ -90,6 +94,17 @@ class PopWaits:
         """A topic was changed, reset or deleted."""
         for waiter in self.waiters.of_topic(topic):
             self._serve(waiter)
+
+    def check_waiting(self, may_stay: MayStay) -> None:
+        """Users or rights have changed: serve the waiters again that may wait no longer."""
+        if self.waiters:
+            self._checks.add(self._checked(may_stay))
+
+    def _checked(self, may_stay: MayStay) -> Iterator[None]:
+        for waiter in self.waiters.all():
+            if not may_stay(waiter.request, waiter.peer):
+                self._serve(waiter)
+            yield
 
     def end_in_ms(self) -> int | None:
         """How long until the time of the first waiter is over; None while none waits."""

@@ -67,8 +67,8 @@ def test_a_user_does_what_it_may_and_no_more(gate: AccessGate, told: list[str]) 
     assert remark == "User:alice has no right to Pub on Topic:secrets from 10.0.0.9: " + (
         "no policy matches"
     )
-    assert "Super" in refusal(gate, request(code=RequestCode.POP_MESSAGE))
-    gate.require(request("root", code=RequestCode.POP_MESSAGE), FROM)
+    assert "Super" in refusal(gate, request(code=RequestCode.POP_LITE_MESSAGE))
+    gate.require(request("root", code=RequestCode.POP_LITE_MESSAGE), FROM)
     assert len(told) == gate.counts["refused"] == 2
 
 

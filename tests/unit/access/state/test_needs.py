@@ -40,6 +40,18 @@ def test_a_send_needs_pub_in_either_spelling() -> None:
     assert asked(RequestCode.SEND_REPLY_MESSAGE_V2, {"b": "r"}) == ["Pub on Topic:r"]
 
 
+def test_each_entry_of_a_batch_of_acknowledgements_needs_its_own_group_and_topic() -> None:
+    entries = [{"c": "g", "t": "t", "r": "1"}, {"c": "h", "t": "%RETRY%g", "r": "0"}]
+    assert asked(RequestCode.BATCH_ACK_MESSAGE, body={"acks": entries}) == [
+        *("Sub on Group:g", "Sub on Topic:t", "Sub on Group:h", "Sub on Group:g"),
+    ]
+    question = {"consumerGroup": "g", "topic": "t"}
+    assert asked(RequestCode.QUERY_ASSIGNMENT, body=question) == [
+        "Sub on Group:g",
+        "Sub on Topic:t",
+    ]
+
+
 @pytest.mark.proves("access.rules.retries")
 def test_a_retry_topic_counts_as_its_group() -> None:
     sent = {"b": "%RETRY%g", "a": "another"}
@@ -117,5 +129,5 @@ def test_requests_that_name_nothing_need_everything_of_the_kind() -> None:
 @pytest.mark.proves("access.rules.needs")
 def test_a_code_without_a_row_has_no_needs_that_rights_could_fill() -> None:
     rowless = [code for code in (*map(int, RequestCode), 999) if code not in NEEDS]
-    assert RequestCode.POP_MESSAGE in rowless and 999 in rowless
+    assert RequestCode.POP_LITE_MESSAGE in rowless and 999 in rowless
     assert all(needs_of(Request(code, 1, {}), _Facts()) is None for code in rowless)
