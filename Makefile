@@ -14,12 +14,15 @@ KERNELS := $(VENV)/.kernels-$(or $(CONTRAIL_KERNELS),auto)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all check bench bench-compare bench-quick torture docs status clean
+.PHONY: help setup page demo test test-all check bench bench-compare bench-quick torture docs status clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(KERNELS) ## make .venv and build the kernels, when needed and only then
+setup: $(KERNELS) page ## make .venv, build the kernels and the console's page, when needed and only then
+
+page: $(INSTALLED)
+	@$(BIN)/python scripts/console_page.py --any-node
 
 demo: setup ## a cluster of two brokers, messages of every kind, kills, Spark, a slave, a report
 	@scripts/tools.sh spark
@@ -27,6 +30,7 @@ demo: setup ## a cluster of two brokers, messages of every kind, kills, Spark, a
 
 test: setup ## every test but whole matrices and long campaigns, in the steps of tests/plan.toml
 	@scripts/tools.sh java
+	@scripts/tools.sh browser
 	$(BIN)/python -m scripts.run_tests test
 
 test-all: setup ## one part of tests/plan.toml with its whole matrices, recorded: make test-all PART=store
@@ -67,6 +71,7 @@ status: setup ## write docs/status.md and the ledger from the clauses of docs/st
 clean: ## remove everything that was built, the environment included
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .torture
 	rm -f src/contrail/kernels/*.so
+	rm -rf src/contrail/console/static ui/node_modules
 	find src tests scripts bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Kernels are left to the next rule, which shows what the compiler says; pip would hide it.

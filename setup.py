@@ -1,4 +1,4 @@
-"""Build the kernels; everything else about the distribution is in pyproject.toml.
+"""Build the kernels and the console's page; all else about the distribution is in pyproject.toml.
 
 ``CONTRAIL_KERNELS`` steers the build: ``auto`` compiles when a C compiler works and says so when
 none does, ``pure`` never compiles, ``required`` fails rather than fall back.
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 KERNELS_FOLDER = Path("src/contrail/kernels")
 MODES = ("auto", "pure", "required")
@@ -43,6 +44,16 @@ class BuildKernels(build_ext):
             compiler_directives=DIRECTIVES,
         )
         super().finalize_options()
+
+
+class BuildPage(build_py):
+    """Builds the console's page where it is missing: an sdist has it, a clone may not."""
+
+    def run(self) -> None:
+        script = Path("scripts/console_page.py")
+        if script.exists():
+            subprocess.run([sys.executable, str(script)], check=True)
+        super().run()
 
 
 def kernel_extensions() -> list[Extension]:
@@ -96,5 +107,5 @@ def compiler_complaint() -> str:
 extensions = kernel_extensions() if wants_compilation() else []
 setup(
     ext_modules=extensions,
-    cmdclass={"build_ext": BuildKernels} if extensions else {},
+    cmdclass={"build_py": BuildPage, **({"build_ext": BuildKernels} if extensions else {})},
 )

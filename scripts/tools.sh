@@ -4,8 +4,9 @@
 #   scripts/tools.sh python PYTHON   a Python of at least 3.11 that can make a venv
 #   scripts/tools.sh java            a JDK and Maven, for the tests against Apache RocketMQ
 #   scripts/tools.sh spark           a Java of at least 17, for Spark
+#   scripts/tools.sh browser         Chromium, for the tests of the console's page
 #
-# A JDK and Maven are optional unless CONTRAIL_REQUIRE_PEERS=1. The C compiler is checked by setup.py, which
+# Chromium, a JDK and Maven are optional unless CONTRAIL_REQUIRE_PEERS=1. The C compiler is checked by setup.py, which
 # tries it.
 set -eu
 
@@ -43,9 +44,19 @@ check_spark() {
         fail "'$java' is version ${version:-unknown}, and Spark needs 17 or newer" "$hint"
 }
 
+check_browser() {
+    for tool in chromium chromium-browser google-chrome; do
+        command -v "$tool" >/dev/null 2>&1 && return
+    done
+    hint="apt-get install chromium"
+    [ "${CONTRAIL_REQUIRE_PEERS:-}" = 1 ] && fail "there is no Chromium here" "$hint"
+    printf 'contrail: no Chromium here: tests of the console page will be skipped\n  %s\n' "$hint" >&2
+}
+
 case "${1:-}" in
     python) check_python "$2" ;;
     java) check_java ;;
     spark) check_spark ;;
-    *) sed -n '2,9p' "$0" >&2; exit 2 ;;
+    browser) check_browser ;;
+    *) sed -n '2,11p' "$0" >&2; exit 2 ;;
 esac

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from contrail.client.admin import Admin
 from contrail.clock import Clock
 from contrail.console.api import audit, groups, overview, session, topics
+from contrail.console.assets import Assets
 from contrail.console.calls import Call, Parts
 from contrail.console.config import ConsoleConfig
 from contrail.console.contract import JSON, PREFIX, Route, openapi
@@ -52,6 +53,23 @@ _CONNECTIONS_MAX = 500
 _KEEP_ALIVE_S = 75
 _STOP_S = 3
 _START_POLL_S = 0.005
+# The first words of the page's addresses.
+VIEWS = (
+    "topics",
+    "groups",
+    "messages",
+    "dlq",
+    "timers",
+    "transactions",
+    "jobs",
+    "brokers",
+    "replication",
+    "clients",
+    "doctor",
+    "access",
+    "audit",
+    "licences",
+)
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; font-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -63,12 +81,13 @@ _HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
 ]
+_NOT_KEPT = (b"cache-control", b"no-store")
 _NO_PAGE = """<!doctype html>
 <html lang="en"><title>Contrail console</title>
 <h1>Contrail console</h1>
-<p>This installation has no page. The API is there:
+<p>This installation has no page: a source tree builds one by <code>make setup</code>, and the
+packages of releases have it. The API is there:
 log in with <code>POST /api/v1/session</code>, or send the token that
 <code>contrail console user token NAME</code> prints. Its description is
 <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
@@ -79,12 +98,15 @@ log in with <code>POST /api/v1/session</code>, or send the token that
 class Console:
     """One console over one cluster."""
 
-    def __init__(self, config: ConsoleConfig, *, clock: Clock, admin: Admin) -> None:
+    def __init__(
+        self, config: ConsoleConfig, *, clock: Clock, admin: Admin, assets: Assets | None = None
+    ) -> None:
         config.check()
         self._config = config
         self._clock = clock
         self._admin = admin
         self._events = Events()
+        self._assets = Assets() if assets is None else assets
         self.first_password: str | None = None
         self.port = config.port
         self.parts = Parts(
@@ -204,14 +226,21 @@ class Console:
         async def described(request: Request) -> Response:
             return Response(document, media_type=JSON)
 
+        page = self._assets.page if self._assets.has_page else _no_page
         return Starlette(
             routes=[
-                WebRoute("/", self._guarded(_no_page)),
+                WebRoute("/", self._guarded(page)),
+                WebRoute("/assets/{name}", self._guarded(self._assets.file)),
                 WebRoute("/enter/{token}", self._guarded(self._enter)),
                 WebRoute(f"{PREFIX}/openapi.json", self._guarded(described)),
                 *(
                     WebRoute(PREFIX + one.path, self._endpoint(one), methods=[one.method])
                     for one in self.routes
+                ),
+                *(
+                    WebRoute(path, self._guarded(page))
+                    for one in VIEWS
+                    for path in (f"/{one}", f"/{one}/{{rest:path}}")
                 ),
             ],
             exception_handlers={
@@ -370,7 +399,9 @@ def _with_headers(app: ASGIApp, *, is_secure: bool) -> ASGIApp:
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *more]
+                given = message["headers"]
+                kept = [] if any(name == b"cache-control" for name, _ in given) else [_NOT_KEPT]
+                message["headers"] = [*given, *more, *kept]
             await send(message)
 
         await app(scope, receive, sent)

@@ -14,6 +14,7 @@ from contrail.client.admin import Admin
 from contrail.client.admin_values import BrokerAddress, GroupConnections
 from contrail.clock import ManualClock
 from contrail.console.app import Console
+from contrail.console.assets import Assets
 from contrail.console.config import ConsoleConfig
 from contrail.console.services.sampler import Sample
 from contrail.console.state.roles import Role
@@ -74,12 +75,15 @@ class Desk:
 
     folder: Path
     options: Mapping[str, Any] = field(default_factory=dict)
+    assets: Assets | None = None
 
     def __post_init__(self) -> None:
         self.clock = ManualClock(NOW_MS)
         config = ConsoleConfig(folder=self.folder, **self.options)
         self.admin = FakeAdmin()
-        self.console = Console(config, clock=self.clock, admin=cast(Admin, self.admin))
+        self.console = Console(
+            config, clock=self.clock, admin=cast(Admin, self.admin), assets=self.assets
+        )
         self.parts = self.console.parts
         self.web = self.console.web()
         self.parts.accounts._cost = 1 << 4

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from contrail.console.assets import Assets
 from contrail.console.contract import EVENTS, PREFIX, Route, openapi
 from contrail.console.services.sampler import Sample
 from contrail.console.state.roles import Role
@@ -252,7 +253,8 @@ def test_a_link_logs_in_once(desk: Desk) -> None:
 
 
 @pytest.mark.proves("console.running.no-page")
-def test_without_a_page_the_root_says_how_to_use_the_api(desk: Desk) -> None:
+def test_without_a_page_the_root_says_how_to_use_the_api(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, assets=Assets(tmp_path / "none"))
     told = desk.ask("GET", "/")
     assert told.headers["content-type"].startswith("text/html")
     assert b"contrail console user token" in told.body and b"<script" not in told.body

@@ -57,6 +57,7 @@ class Totals(msgspec.Struct):
     lag: int | None
     topics: int
     groups: int
+    dead_letters: int | None
     timers: int | None
     halves: int | None
 
@@ -104,6 +105,7 @@ async def overview(call: Call) -> Overview:
             None if sums["lag"] is None else int(sums["lag"]),
             len([row for row in sample.topics if row.kind == "normal"]),
             len([row for row in sample.groups if not row.is_internal]),
+            _dead_letters(sample),
             sample.timers,
             sample.halves,
         ),
@@ -111,6 +113,12 @@ async def overview(call: Call) -> Overview:
         sorted(busy, key=lambda row: (-(row.put_per_second or 0.0), row.topic))[:_SHOWN],
         _rows(sample),
     )
+
+
+def _dead_letters(sample: Sample) -> int | None:
+    """All dead letters; None where a broker does not tell how far a topic reaches."""
+    counts = [row.messages for row in sample.topics if row.kind == "dlq"]
+    return None if None in counts else sum(one or 0 for one in counts)
 
 
 async def brokers(call: Call) -> BrokerPage:

@@ -1,0 +1,1 @@
+"""A real browser for tests of the console's page."""
