@@ -61,7 +61,7 @@ class ManualClock:
         self._now_ms += ms
 
 
-_SHIFT = Struct("<q")
+_SHIFT, _STEP = Struct("<q"), Struct("<q")
 # Names the file of a ``SharedClock`` to a server that a test starts as a child.
 CLOCK_FILE_VARIABLE = "CONTRAIL_CLOCK_FILE"
 
@@ -70,19 +70,25 @@ class SharedClock:
     """The machine's clock, moved by the shift in a small file.
 
     Processes that open the same file share the time, so that a test can move the clock of servers
-    that run in children. The file holds the shift in milliseconds, as one signed integer.
+    that run in children. The file holds two signed integers of milliseconds: the shift, which
+    counts as time that has passed, and the step of the wall clock alone.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.exists():
-            path.write_bytes(_SHIFT.pack(0))
+            path.write_bytes(_SHIFT.pack(0) + _STEP.pack(0))
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), _SHIFT.size)
+            self._map = mmap.mmap(file.fileno(), _SHIFT.size + _STEP.size)
         self._passed_ms = 0
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + int(_SHIFT.unpack_from(self._map)[0])
+        moved_ms = _SHIFT.unpack_from(self._map)[0] + _STEP.unpack_from(self._map, _SHIFT.size)[0]
+        return time.time_ns() // 1_000_000 + int(moved_ms)
+
+    def step(self, ms: int) -> None:
+        """Set the wall clock this far from the machine's, without letting time pass."""
+        _STEP.pack_into(self._map, _SHIFT.size, ms)
 
     def elapsed_ms(self) -> int:
         # A shift forward counts as time that has passed.

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from tests.history.client_member import CLOSED, GOT, HAS, PERSIST_INTERVAL_MS, MemberSettings
 from tests.history.client_rules import Cause, Delivery, Queue
@@ -31,8 +32,8 @@ Seen = dict[tuple[str, Queue], set[int]]
 """The queue offsets that a group has got of a queue."""
 
 
-class Member:
-    """One life of one consumer process."""
+class MemberNotes:
+    """The notes of one life of one consumer."""
 
     def __init__(self, settings: MemberSettings, number: int, seen: Seen) -> None:
         self.settings = settings
@@ -45,22 +46,9 @@ class Member:
         self.shares: list[tuple[int, frozenset[Queue]]] = []
         self.killed_ns = 0
         self.closing_ns = 0
+        self.is_closed = False
         self._read_bytes = 0
         self._last_ns = 0
-        self._is_closed = False
-        with open(f"{settings.notes_path}.log", "ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.history.client_member",
-                    json.dumps(dataclasses.asdict(settings)),
-                ],
-                cwd=_FOLDER,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-            )
 
     @property
     def is_up(self) -> bool:
@@ -92,7 +80,32 @@ class Member:
             self.queues = frozenset(Queue(*queue) for queue in values[0])  # type: ignore[attr-defined]
             self.shares.append((at_ns, self.queues))
         elif word == CLOSED:
-            self._is_closed = True
+            self.is_closed = True
+
+    def touched(self) -> frozenset[Queue]:
+        """Every queue the member ever had, by its notes."""
+        seen = frozenset(delivery.queue for delivery in self.deliveries)
+        return seen.union(*(queues for _, queues in self.shares))
+
+
+class Member(MemberNotes):
+    """One life of one consumer process."""
+
+    def __init__(self, settings: MemberSettings, number: int, seen: Seen) -> None:
+        super().__init__(settings, number, seen)
+        with open(f"{settings.notes_path}.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.history.client_member",
+                    json.dumps(dataclasses.asdict(settings)),
+                ],
+                cwd=_FOLDER,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
 
     def require_running(self) -> None:
         code = self._process.poll()
@@ -117,7 +130,7 @@ class Member:
         self._close_pipe()
         code = self._process.wait(_CLOSE_S)
         self.read_on()
-        assert code == 0 and self._is_closed, f"{self.name} closed with {code}: see its log"
+        assert code == 0 and self.is_closed, f"{self.name} closed with {code}: see its log"
 
     def end(self) -> None:
         """Kill the member: the test is over."""
@@ -130,54 +143,43 @@ class Member:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
-    def touched(self) -> frozenset[Queue]:
-        """Every queue the member ever had, by its notes."""
-        seen = frozenset(delivery.queue for delivery in self.deliveries)
-        return seen.union(*(queues for _, queues in self.shares))
+
+M = TypeVar("M", bound=MemberNotes)
 
 
-class Crew:
+class Roster(Generic[M]):
     """All members, by the name that a member shares with its restarts."""
 
     def __init__(self, folder: Path, namesrv: str, seed: int) -> None:
         self._folder = folder
         self._namesrv = namesrv
         self._seed = seed
-        self._numbers = itertools.count(1)
         self.seen: Seen = defaultdict(set)
-        self.members: list[Member] = []
-        self.posts: dict[str, Member] = {}
+        self.members: list[M] = []
+        self.posts: dict[str, M] = {}
 
-    def start(self, name: str, kind: str, group: str, topics: tuple[str, ...]) -> Member:
-        number = next(self._numbers)
-        path = self._folder / f"{name}.{number}.notes"
-        settings = MemberSettings(
+    def settings_of(
+        self, name: str, kind: str, group: str, topics: tuple[str, ...], number: int
+    ) -> MemberSettings:
+        return MemberSettings(
             name,
             kind,  # type: ignore[arg-type]
             group,
             topics,
             self._namesrv,
-            str(path),
+            str(self._folder / f"{name}.{number}.notes"),
             self._seed + number,
         )
-        member = Member(settings, number, self.seen)
+
+    def add(self, name: str, member: M) -> None:
         self.members.append(member)
         self.posts[name] = member
-        return member
-
-    def start_again(self, name: str) -> Member:
-        settings = self.posts[name].settings
-        return self.start(name, settings.kind, settings.group, settings.topics)
 
     def read_on(self) -> None:
         for member in self.members:
             member.read_on()
 
-    def end(self) -> None:
-        for member in self.members:
-            member.end()
-
-    def up(self, group: str) -> list[Member]:
+    def up(self, group: str) -> list[M]:
         return [one for one in self.posts.values() if one.is_up and one.group == group]
 
     def owners(self, group: str) -> dict[Queue, list[str]]:
@@ -194,20 +196,12 @@ class Crew:
             key=lambda delivery: delivery.at_ns,
         )
 
-    # Why messages may have come again.
-
-    def kill_causes(self) -> Iterator[Cause]:
-        for one in self.members:
-            if one.killed_ns:
-                begin_ns = one.killed_ns - KILLED_REACH_MS * _MS
-                yield Cause("consumer killed", one.group, one.touched(), begin_ns, one.killed_ns)
-
     def move_causes(self, kinds: Mapping[str, str]) -> Iterator[Cause]:
         """Queues that were taken from a running member, by another or by itself again.
 
         Not for ordered groups, whose members wait for each other.
         """
-        for delivery, former in self._changes_of_hands():
+        for delivery, former in _changes_of_hands(self.members, self.deliveries()):
             if kinds[delivery.group] != "orderly" and not _was_gone(former, delivery.at_ns):
                 yield _moved(delivery.group, {delivery.queue}, delivery.at_ns)
         for one in self.members:
@@ -216,18 +210,51 @@ class Crew:
                     if before - after:
                         yield _moved(one.group, before - after, at_ns)
 
-    def _changes_of_hands(self) -> Iterator[tuple[Delivery, Member]]:
-        """Deliveries of a queue whose preceding delivery went to another member."""
-        by_name = {one.name: one for one in self.members}
-        last: dict[tuple[str, Queue], Delivery] = {}
-        for delivery in self.deliveries():
-            before = last.get((delivery.group, delivery.queue))
-            last[delivery.group, delivery.queue] = delivery
-            if before is not None and before.member != delivery.member:
-                yield delivery, by_name[before.member]
+
+class Crew(Roster[Member]):
+    """Members in processes of their own."""
+
+    def __init__(self, folder: Path, namesrv: str, seed: int) -> None:
+        super().__init__(folder, namesrv, seed)
+        self._numbers = itertools.count(1)
+
+    def start(self, name: str, kind: str, group: str, topics: tuple[str, ...]) -> Member:
+        number = next(self._numbers)
+        settings = self.settings_of(name, kind, group, topics, number)
+        member = Member(settings, number, self.seen)
+        self.add(name, member)
+        return member
+
+    def start_again(self, name: str) -> Member:
+        settings = self.posts[name].settings
+        return self.start(name, settings.kind, settings.group, settings.topics)
+
+    def end(self) -> None:
+        for member in self.members:
+            member.end()
+
+    def kill_causes(self) -> Iterator[Cause]:
+        """Why messages may have come again."""
+        for one in self.members:
+            if one.killed_ns:
+                begin_ns = one.killed_ns - KILLED_REACH_MS * _MS
+                yield Cause("consumer killed", one.group, one.touched(), begin_ns, one.killed_ns)
 
 
-def _was_gone(member: Member, at_ns: int) -> bool:
+def _changes_of_hands(
+    members: Sequence[MemberNotes], deliveries: Iterable[Delivery]
+) -> Iterator[tuple[Delivery, MemberNotes]]:
+    """Deliveries of a queue whose preceding delivery went to another member."""
+    by_name = {one.name: one for one in members}
+    last: dict[tuple[str, Queue], Delivery] = {}
+    for delivery in deliveries:
+        before = last.get((delivery.group, delivery.queue))
+        last[delivery.group, delivery.queue] = delivery
+        if before is not None and before.member != delivery.member:
+            yield delivery, by_name[before.member]
+
+
+def _was_gone(member: MemberNotes, at_ns: int) -> bool:
     """Whether the member had been killed, or had begun to close."""
     return any(0 < end_ns <= at_ns for end_ns in (member.killed_ns, member.closing_ns))
 

@@ -37,10 +37,12 @@ PERSIST_INTERVAL_MS = 1_000
 _LOOK_INTERVAL_S = 0.02
 _ORDERLY_FAILURES = 0.01
 _HANDLING_S_MAX = 0.004
+# Digests are hexadecimal: of 256 bodies 24 are given back.
+_GIVEN_BACK_BELOW = "18"
 
 
 class HandlerFailed(Exception):
-    """Raised by an ordered handler at times: the message must come again, before others."""
+    """The message must come again; an ordered group's before others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class MemberSettings:
 
     # Also the instance name: a restarted member finds its locks by it.
     name: str
-    kind: Literal["concurrent", "orderly", "pull"]
+    kind: Literal["concurrent", "returning", "orderly", "pull"]
     group: str
     topics: tuple[str, ...]
     namesrv: str
@@ -81,6 +83,11 @@ class Notes:
         )
 
 
+def is_given_back(digest: str, reconsume_times: int) -> bool:
+    """Some messages have to come again, through the retry topic of their group."""
+    return not reconsume_times and digest < _GIVEN_BACK_BELOW
+
+
 def digest_of(body: bytes) -> str:
     return hashlib.blake2s(body, digest_size=8).hexdigest()
 
@@ -104,6 +111,10 @@ async def _push(settings: MemberSettings, notes: Notes, closing: asyncio.Event) 
         if is_orderly and chance.random() < _ORDERLY_FAILURES:
             raise HandlerFailed(message.message_id)
         notes.got(message)
+        if settings.kind == "returning" and is_given_back(
+            digest_of(message.body), message.reconsume_times
+        ):
+            raise HandlerFailed(message.message_id)
         await asyncio.sleep(chance.uniform(0, _HANDLING_S_MAX))
 
     for topic in settings.topics:
@@ -158,10 +169,14 @@ async def _run(settings: MemberSettings) -> None:
         closing.set()
 
     waiting = asyncio.create_task(wait_for_the_end())
-    work = _pull if settings.kind == "pull" else _push
-    await work(settings, notes, closing)
+    await consume(settings, notes, closing)
     notes.add(CLOSED)
     await waiting
+
+
+async def consume(settings: MemberSettings, notes: Notes, closing: asyncio.Event) -> None:
+    """Consume until ``closing``, and close the consumer."""
+    await (_pull if settings.kind == "pull" else _push)(settings, notes, closing)
 
 
 if __name__ == "__main__":

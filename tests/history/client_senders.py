@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import contrail
 from contrail.aio import HashSelector, Message, MessageQueue, Producer, SendReceipt, SendStatus
@@ -46,6 +47,18 @@ class Timeline:
         return now_ns, now_ns // 1_000_000
 
 
+class _Made(NamedTuple):
+    digest: str
+    sharding_key: str
+    delay_level: int
+
+    @property
+    def kind(self) -> Kind:
+        if self.delay_level:
+            return Kind.DELAY
+        return Kind.ORDERED if self.sharding_key else Kind.NORMAL
+
+
 class SendNotes:
     """The sends of all producers, attempt by attempt; is a ``SendHook``."""
 
@@ -55,7 +68,8 @@ class SendNotes:
         self._seed = seed
         self._ops = itertools.count(1)
         self._keys = itertools.count(1)
-        self._bodies: dict[str, bytes] = {}
+        # The parts of a message that an attempt does not tell.
+        self._made: dict[str, _Made] = {}
         self._under_way: dict[int, list[int]] = {}
         # Where brokers stored a key by their answers, and the receipt that the application got.
         self.places: dict[str, set[tuple[Queue, int]]] = defaultdict(set)
@@ -65,14 +79,19 @@ class SendNotes:
         self.denied: set[str] = set()
 
     def new_message(
-        self, chance: random.Random, topic: str, sharding_key: str | None = None
+        self,
+        chance: random.Random,
+        topic: str,
+        sharding_key: str | None = None,
+        *,
+        delay_level: int = 0,
     ) -> Message:
         key = f"{self._seed:x}-{next(self._keys):06}"
         size = chance.choice(_SIZES)
         # Half of a long body can be compressed.
         body = f"{key} ".encode() + chance.randbytes(size // 2) + b"." * (size // 2)
-        self._bodies[key] = body
-        return Message(topic, body, keys=[key], sharding_key=sharding_key)
+        self._made[key] = _Made(digest_of(body), sharding_key or "", delay_level)
+        return Message(topic, body, keys=[key], sharding_key=sharding_key, delay_level=delay_level)
 
     # One attempt.
 
@@ -96,20 +115,20 @@ class SendNotes:
             else:
                 self.ended(op, outcome_of_error(error))
 
-    def invoked(
-        self, key: str, topic: str, queue: MessageQueue, sharding_key: str | None = None
-    ) -> int:
-        op = next(self._ops)
+    def invoked(self, key: str, topic: str, queue: MessageQueue) -> int:
+        op, made = next(self._ops), self._made[key]
         now_ns, now_ms = self._timeline.now()
         event = SendInvoked(
             now_ms,
             op,
             key,
-            Kind.ORDERED if sharding_key else Kind.NORMAL,
+            made.kind,
             topic,
             self._number_of(_queue_of(queue)),
-            digest_of(self._bodies[key]),
-            sharding_key=sharding_key or "",
+            made.digest,
+            # Only tells one level from another: the clocks of servers are not this one.
+            delay_ms=made.delay_level,
+            sharding_key=made.sharding_key,
         )
         self._timeline.events.append((now_ns, event))
         return op
@@ -282,7 +301,7 @@ class Senders:
 
     async def _is_stored(self, message: Message, queue: MessageQueue) -> bool:
         notes, key = self._notes, message.keys[0]
-        op = notes.invoked(key, ORDERED, queue, message.sharding_key)
+        op = notes.invoked(key, ORDERED, queue)
         try:
             receipt = await self._ordered.send(message)
         except ClientError as error:

@@ -8,38 +8,33 @@ checker, and by the rules that only a client can break.
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Self
 
-from contrail.aio import Admin, MessageQueue
-from contrail.errors import ClientError, ContrailError
-from contrail.testing import LocalCluster, eventually_async
+from contrail.aio import Admin
+from contrail.errors import ContrailError
+from contrail.testing import LocalCluster
 from contrail.testing.cluster import LocalBroker
 from tests.history.client_crew import KILLED_REACH_MS, Crew
-from tests.history.client_judging import Seen, judge
-from tests.history.client_rules import Cause, Queue, judge_repeats
-from tests.history.client_senders import ORDERED, PLAIN, Senders, SendNotes, Timeline
-from tests.history.events import BrokerKilled, BrokerStarted, Event, write_history
+from tests.history.client_rules import Cause, judge_repeats
+from tests.history.client_senders import ORDERED, PLAIN, Senders
+from tests.history.client_story import QUEUE_COUNT, ClientStory, Plan
+from tests.history.events import BrokerKilled, BrokerStarted
 
-PATIENCE_S = 120.0
-_LOOK_S = 0.05
 # How long producers send before the first kill.
 _QUIET_S = 2.0
 _MS = 1_000_000
-_QUEUE_COUNT = 4
-_BROKER_STEP = 1_000
 _ALL = (PLAIN, ORDERED)
 
-# By group: its mode, its topics and its members.
-KINDS = {"sharers": "concurrent", "keepers": "orderly", "pullers": "pull"}
-TOPICS = {"sharers": (PLAIN,), "keepers": (ORDERED,), "pullers": _ALL}
-POSTS = {"s1": "sharers", "s2": "sharers", "k1": "keepers", "k2": "keepers", "p1": "pullers"}
+PLAN = Plan(
+    kinds={"sharers": "concurrent", "keepers": "orderly", "pullers": "pull"},
+    topics={"sharers": (PLAIN,), "keepers": (ORDERED,), "pullers": _ALL},
+    posts={"s1": "sharers", "s2": "sharers", "k1": "keepers", "k2": "keepers", "p1": "pullers"},
+)
+KINDS, TOPICS, POSTS = PLAN.kinds, PLAN.topics, PLAN.posts
 
 # A restarted broker has no locks: until the holder renews a lock, any member may take it.
 _UNLOCKED_MS = 25_000
@@ -55,25 +50,19 @@ _PROPERTIES = {
 }
 
 
-class ClientCampaign:
+class ClientCampaign(ClientStory):
     """Two NameServers, two brokers, three groups and their producers."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.seed = seed
-        self.chance = random.Random(seed)
-        self.cluster = LocalCluster(
+        cluster = LocalCluster(
             in_children=True, brokers=2, nameservers=2, folder=folder, properties=_PROPERTIES
         )
-        self.crew = Crew(folder, self.cluster.namesrv, seed)
-        self.timeline = Timeline()
-        self.notes = SendNotes(self.timeline, self.number_of, seed)
-        self.senders = Senders(self.notes, self.cluster.namesrv, self.chance)
+        self.crew = Crew(folder, cluster.namesrv, seed)
+        super().__init__(folder, seed, cluster, PLAN, self.crew)
+        self.senders = Senders(self.notes, cluster.namesrv, self.chance)
         self.kills: Counter[str] = Counter()
-        self._history_path = folder / "history.jsonl"
-        self._ends: dict[Queue, int] = {}
         # A broker, when it was killed, and when it was up again.
         self._outages: list[tuple[str, int, int]] = []
-        self._began_s = time.monotonic()
 
     def __enter__(self) -> Self:
         print(f"CONTRAIL_SEED={self.seed}")
@@ -88,28 +77,13 @@ class ClientCampaign:
         self.crew.end()
         self.cluster.__exit__()
 
-    # Queues and members.
-
-    def number_of(self, queue: Queue) -> int:
-        """One number for a queue of any broker: the checker's queue id."""
-        names = [broker.name for broker in self.cluster.brokers]
-        return names.index(queue.broker_name) * _BROKER_STEP + queue.queue_id
-
-    def queues_of(self, group: str) -> frozenset[Queue]:
-        return frozenset(
-            Queue(topic, broker.name, queue_id)
-            for topic in TOPICS[group]
-            for broker in self.cluster.brokers
-            for queue_id in range(_QUEUE_COUNT)
-        )
-
     # The beginning and the end.
 
     async def begin(self) -> None:
         """Topics, members with their shares, producers."""
         async with Admin(self.cluster.namesrv, timeout_ms=60_000) as admin:
-            await admin.create_topic(PLAIN, queues=_QUEUE_COUNT)
-            await admin.create_topic(ORDERED, queues=_QUEUE_COUNT, order=True)
+            await admin.create_topic(PLAIN, queues=QUEUE_COUNT)
+            await admin.create_topic(ORDERED, queues=QUEUE_COUNT, order=True)
         for name, group in POSTS.items():
             self.crew.start(name, KINDS[group], group, TOPICS[group])
         await self.until_shared()
@@ -123,7 +97,7 @@ class ClientCampaign:
         await self.until_read()
         for name in list(self.crew.posts):
             await asyncio.to_thread(self.crew.posts[name].close)
-        self._say("all have closed")
+        self.say("all have closed")
         late = {f"late-{group}": group for group in KINDS}
         for name, group in late.items():
             self.crew.start(name, KINDS[group], group, TOPICS[group])
@@ -143,67 +117,6 @@ class ClientCampaign:
         async with self._sending():
             await asyncio.sleep(seconds)
 
-    # Waiting.
-
-    async def until_shared(self) -> None:
-        """Every queue has one owner in its group."""
-        for group in KINDS:
-            await self._until(partial(self._is_shared, group), f"{group} share all queues")
-
-    def _is_shared(self, group: str) -> bool:
-        # Retry topics are shared, too, and not looked at.
-        queues, members = self.queues_of(group), self.crew.up(group)
-        owners = self.crew.owners(group)
-        is_whole = all(len(owners.get(queue, ())) == 1 for queue in queues)
-        return is_whole and all(member.queues & queues for member in members)
-
-    async def until_read(self) -> None:
-        """Every group has got all stored messages."""
-        self._ends = {}
-        # Brokers register with restarted NameServers within ten seconds.
-        await self._until(self._knows_ends, "all queues have routes", self._ask_ends)
-        for group in KINDS:
-            await self._until(partial(self._has_read_all, group), f"{group} read everything")
-
-    def _knows_ends(self) -> bool:
-        return all(queue in self._ends for group in KINDS for queue in self.queues_of(group))
-
-    async def _ask_ends(self) -> None:
-        async with Admin(self.cluster.namesrv) as admin:
-            try:
-                stats = [one for topic in _ALL for one in (await admin.topic_stats(topic)).queues]
-            except ClientError as error:
-                self._say(f"no stats yet: {error}")
-                return
-        self._ends = {_plain_queue(one.queue): one.queue_offset_max for one in stats}
-
-    def _has_read_all(self, group: str) -> bool:
-        seen = self.crew.seen
-        return all(len(seen[group, queue]) >= self._ends[queue] for queue in self.queues_of(group))
-
-    async def _until(
-        self,
-        is_so: Callable[[], bool],
-        what: str,
-        look: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        async def came() -> bool:
-            if is_so():
-                return True
-            await (look or self._read_notes)()
-            return is_so()
-
-        await eventually_async(
-            came, lambda: f"{self._label()}: {what}", timeout_s=PATIENCE_S, pause_s=_LOOK_S
-        )
-        self._say(what)
-
-    async def _read_notes(self) -> None:
-        await asyncio.to_thread(self.crew.read_on)
-
-    def _say(self, what: str) -> None:
-        print(f"{time.monotonic() - self._began_s:6.1f} s: {what}")
-
     # Kills.
 
     async def kill_and_restart(self, kill_count: int) -> None:
@@ -213,7 +126,7 @@ class ClientCampaign:
             await asyncio.gather(
                 self._kill_servers(server_count), self._kill_members(kill_count - server_count)
             )
-        self._say(f"killed {dict(self.kills)}")
+        self.say(f"killed {dict(self.kills)}")
 
     async def _kill_servers(self, kill_count: int) -> None:
         for _ in range(kill_count):
@@ -243,7 +156,7 @@ class ClientCampaign:
             broker.start()
         except ContrailError as error:
             # A machine that is busy with other things may need longer than the cluster waits.
-            self._say(str(error))
+            self.say(str(error))
             self.cluster.wait_for_routes(broker)
 
     async def _kill_members(self, kill_count: int) -> None:
@@ -289,32 +202,12 @@ class ClientCampaign:
         repeats = judge_repeats(self.crew.deliveries(), causes=()).violations
         assert not repeats, f"{self._label()}: nobody was killed yet, {repeats[:5]}"
 
-    def judge(self) -> Counter[str]:
-        """Fail if a promise was broken; how many messages came again, by cause."""
-        verdict = judge(self._seen())
-        self.timeline.events = [(0, event) for event in verdict.history]
-        counts = Counter(type(event).__name__ for event in verdict.history)
-        self._say(f"kills {dict(self.kills)}, told {dict(self.notes.outcomes)}")
-        self._say(f"history {dict(counts)}, came again {dict(verdict.repeats)}")
-        found = [*self.notes.misled(self.crew.deliveries()), *verdict.violations]
-        listed = "\n".join(str(each) for each in found[:20])
-        assert not found, f"{self._label()}: {len(found)} violations\n{listed}"
-        return verdict.repeats
+    def summary(self) -> str:
+        return f"CONTRAIL_KILLS={self.kills.total()} of {dict(self.kills)}"
 
-    def _seen(self) -> Seen:
-        return Seen(
-            events=self.timeline.events,
-            deliveries=self.crew.deliveries(),
-            causes=[
-                *self.crew.kill_causes(),
-                *self._outage_causes(),
-                *self.crew.move_causes(KINDS),
-            ],
-            ends=self._ends,
-            queues={group: self.queues_of(group) for group in KINDS},
-            groups_in_order=frozenset(KINDS) - {"sharers"},
-            number_of=self.number_of,
-        )
+    def causes(self) -> Iterator[Cause]:
+        yield from self.crew.kill_causes()
+        yield from self._outage_causes()
 
     def _outage_causes(self) -> Iterator[Cause]:
         for name, killed_ns, started_ns in self._outages:
@@ -324,16 +217,6 @@ class ClientCampaign:
                 begin_ns = killed_ns - KILLED_REACH_MS * _MS
                 end_ns = started_ns + after_ms * _MS
                 yield Cause("broker killed", group, queues, begin_ns, end_ns)
-
-    def _label(self) -> str:
-        events: list[Event] = [event for _, event in self.timeline.events]
-        write_history(self._history_path, events)
-        again = f"CONTRAIL_SEED={self.seed} CONTRAIL_KILLS={self.kills.total()}"
-        return f"{again}, history in {self._history_path}"
-
-
-def _plain_queue(queue: MessageQueue) -> Queue:
-    return Queue(queue.topic, queue.broker_name, queue.queue_id)
 
 
 async def run_kills(campaign: ClientCampaign, kill_count: int) -> None:

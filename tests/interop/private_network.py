@@ -9,6 +9,7 @@ but silence. Namespaces may be made inside another one (``ip netns exec``).
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import shutil
@@ -23,6 +24,10 @@ _TIMEOUT_S = 60
 # Of the block for benchmarks of network devices, 198.18.0.0/15: nobody routes it.
 _SUBNET_BYTES = 32
 NODE_COUNT_MAX = _SUBNET_BYTES - 3
+_CLONE_NEWNET = 0x40000000
+_LIBC = ctypes.CDLL(None, use_errno=True)
+# A local address of no device: frames to it are seen by all nodes and taken by none.
+_NOBODY = "02:00:00:00:00:01"
 
 
 class Node:
@@ -38,6 +43,13 @@ class Node:
         """The same command, run inside. ``ip`` becomes the command: the process id is its own."""
         return ["ip", "netns", "exec", self.namespace, *command]
 
+    def enter(self) -> None:
+        """Have the calling thread, and no other, make its connections inside from now on."""
+        with open(f"/run/netns/{self.namespace}") as opened:
+            if _LIBC.setns(opened.fileno(), _CLONE_NEWNET):
+                problem = os.strerror(ctypes.get_errno())
+                raise PeerFailed(f"the namespace {self.namespace} cannot be entered: {problem}")
+
     def cut(self) -> None:
         """Let no frame pass in either direction until ``mend``; nobody is told."""
         _ip("link", "set", self.bridge_end, "down")
@@ -45,6 +57,19 @@ class Node:
     def mend(self) -> None:
         """Let frames pass again."""
         _ip("link", "set", self.bridge_end, "up")
+
+    def lose_to(self, *others: Node) -> None:
+        """Let no frame of this node reach the others until ``reach``; theirs arrive here."""
+        for other in others:
+            _ip(*self._neighbour("replace", other), "lladdr", _NOBODY, "nud", "permanent")
+
+    def reach(self, *others: Node) -> None:
+        """End ``lose_to``."""
+        for other in others:
+            _ip(*self._neighbour("del", other))
+
+    def _neighbour(self, verb: str, other: Node) -> list[str]:
+        return ["-n", self.namespace, "neigh", verb, other.address, "dev", self.own_end]
 
     def flap(self, times: int) -> None:
         """Cut and mend the cable so many times, as fast as it goes."""

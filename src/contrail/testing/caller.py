@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Self
 
 from contrail.protocol.command import ReceivedResponse, Request
@@ -21,6 +21,14 @@ class BlockingCaller:
 
     def _on_request(self, connection: Connection, request: Request) -> None:
         self.requests.append(request)
+
+    def enter(self, namespace: Callable[[], None]) -> None:
+        """Run something on the thread that makes the connections, before the first one."""
+
+        async def run() -> None:
+            namespace()
+
+        self._thread.run(run())
 
     def call(
         self,

@@ -42,6 +42,7 @@ from contrail.testing.failover import leader_of, member_status
 from contrail.testing.faulty_broker import FaultyBroker, Refusal
 from contrail.testing.loop import LoopThread
 from contrail.testing.moved_clock import MovedClock
+from contrail.testing.places import LOOPBACK, Place
 from contrail.testing.slaves import wait_for_slaves
 from contrail.testing.waiting import PATIENCE_S, eventually
 
@@ -78,10 +79,14 @@ _IN_PROCESS_PROPERTIES = {"contrailPrepareSegments": "false"}
 class _Child:
     """A server in a process of its own, started by the command line."""
 
-    def __init__(self, command: list[str], folder: Path, clock: Clock) -> None:
-        self._command = [sys.executable, "-m", "contrail.cli", *command]
+    def __init__(
+        self, command: list[str], folder: Path, clock: Clock, place: Place | None = None
+    ) -> None:
+        place = place or Place()
+        self._command = [*place.prefix, sys.executable, "-m", "contrail.cli", *command]
         self._log_path = folder / "process.log"
-        self._environment = dict(os.environ)
+        self._environment = {**os.environ, **place.environment}
+        clock = place.clock or clock
         if isinstance(clock, SharedClock):
             self._environment[CLOCK_FILE_VARIABLE] = str(clock.path)
         self._process: subprocess.Popen[bytes] | None = None
@@ -131,9 +136,15 @@ class LocalNameServer:
         self._cluster = cluster
         self.folder = cluster.folder / f"namesrv-{number}"
         self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
+        self.host = LOOPBACK
+        # Of a child; read at each start.
+        self.own_properties: dict[str, str] = {}
         self.app: NameServer | None = None
         self._child: _Child | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -146,12 +157,18 @@ class LocalNameServer:
                 [
                     *("namesrv", "--folder", str(self.folder), "--port", str(self.port)),
                     *("--set", "metricsExporterType=DISABLE"),
+                    *("--set", f"listenAddress={self.host}"),
+                    *(
+                        word
+                        for name, value in self.own_properties.items()
+                        for word in ("--set", f"{name}={value}")
+                    ),
                 ],
                 self.folder,
                 self._cluster.clock,
             )
             self._child.start()
-            self._cluster.wait_for_port(self.port, self._child)
+            self._cluster.wait_for_port(self.address, self._child)
         else:
             config = NameServerConfig(
                 listen_port=self.port,
@@ -200,7 +217,8 @@ class LocalBroker:
         self.port = free_port_pair()
         # Where the members of its group reach it.
         self.member_port = 0 if member is None else free_port()
-        self.address = f"127.0.0.1:{self.port}"
+        self.place = Place()
+        self.address = f"{LOOPBACK}:{self.port}"
         # Beside those of the whole cluster; read at each start.
         self.own_properties: dict[str, str] = {}
         self.app: FaultyBroker | None = None
@@ -219,6 +237,15 @@ class LocalBroker:
     def group(self) -> list[LocalBroker]:
         """All members of its failover group, itself among them."""
         return [one for one in self._cluster.brokers if one.number == self.number]
+
+    def put_at(self, place: Place) -> None:
+        """Run elsewhere from the next start on; for children."""
+        self.place, self.address = place, f"{place.host}:{self.port}"
+
+    @property
+    def caller(self) -> BlockingCaller:
+        """From where an operator reaches it."""
+        return self.place.caller or self._cluster.caller
 
     @property
     def is_running(self) -> bool:
@@ -240,7 +267,8 @@ class LocalBroker:
             **TEST_PROPERTIES,
             **({} if self._cluster.in_children else _IN_PROCESS_PROPERTIES),
             "brokerName": self.name,
-            "brokerIP1": "127.0.0.1",
+            "brokerIP1": self.place.host,
+            "listenAddress": self.place.host,
             "listenPort": str(self.port),
             "namesrvAddr": self._cluster.namesrv,
             "storePathRootDir": str(self.folder / "store"),
@@ -252,7 +280,7 @@ class LocalBroker:
 
     def _role_properties(self) -> dict[str, str]:
         if self.self_id:
-            peers = (f"{one.self_id}-127.0.0.1:{one.member_port}" for one in self.group)
+            peers = (f"{one.self_id}-{one.place.host}:{one.member_port}" for one in self.group)
             return {
                 "flushDiskType": "SYNC_FLUSH",
                 "enableDLegerCommitLog": "true",
@@ -291,9 +319,11 @@ class LocalBroker:
         path = self.folder / "broker.conf"
         lines = (f"{name}={value}\n" for name, value in self.properties().items())
         path.write_text("".join(lines), encoding="utf-8")
-        self._child = _Child(["broker", "-c", str(path)], self.folder, self._cluster.clock)
+        self._child = _Child(
+            ["broker", "-c", str(path)], self.folder, self._cluster.clock, self.place
+        )
         self._child.start()
-        self._cluster.wait_for_port(self.port, self._child)
+        self._cluster.wait_for_port(self.address, self._child)
 
     def stop(self) -> None:
         """Stop gracefully."""
@@ -476,7 +506,7 @@ class LocalCluster:
     def leader(self, number: int = 0) -> LocalBroker | None:
         """The member that takes sends in a failover group; None while there is none."""
         members = [one for one in self.brokers if one.number == number and one.self_id]
-        return leader_of(self.caller, [one for one in members if one.is_running])
+        return leader_of([one for one in members if one.is_running])
 
     def wait_for_leader(
         self,
@@ -505,7 +535,7 @@ class LocalCluster:
 
         def are_there() -> bool:
             leader = self.leader(number)
-            status = member_status(self.caller, leader) if leader is not None else None
+            status = member_status(leader.caller, leader) if leader is not None else None
             return status is not None and status.in_sync_slaves == len(group) - 1
 
         eventually(are_there, "all members of the failover group vote", timeout_s=timeout_s)
@@ -531,7 +561,9 @@ class LocalCluster:
 
     def may_reach(self, member: LocalBroker, address: str) -> bool:
         """Whether a member of a group can link up with the one at an address."""
-        apart = {f"127.0.0.1:{one.member_port}" for one in self.brokers if id(one) in self._apart}
+        apart = {
+            f"{one.place.host}:{one.member_port}" for one in self.brokers if id(one) in self._apart
+        }
         return (id(member) in self._apart) == (address in apart)
 
     def _end_member_links(self) -> None:
@@ -627,15 +659,16 @@ class LocalCluster:
 
     # Waiting for children.
 
-    def wait_for_port(self, port: int, child: _Child) -> None:
+    def wait_for_port(self, address: str, child: _Child) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
+        host, _, port = address.rpartition(":")
         while True:
             child.require_alive()
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                if probe.connect_ex((host, int(port))) == 0:
                     return
             if time.monotonic() > deadline:
-                raise ContrailError(f"nothing listens on port {port} after {_START_TIMEOUT_S} s")
+                raise ContrailError(f"nothing listens at {address} after {_START_TIMEOUT_S} s")
             _pause()
 
     def wait_for_routes(self, broker: LocalBroker) -> None:

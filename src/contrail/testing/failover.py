@@ -18,14 +18,17 @@ class ReachedMember(Protocol):
 
     address: str
 
+    @property
+    def caller(self) -> BlockingCaller: ...
+
 
 M = TypeVar("M", bound=ReachedMember)
 
 
-def leader_of(caller: BlockingCaller, members: Sequence[M]) -> M | None:
+def leader_of(members: Sequence[M]) -> M | None:
     """The member that takes sends; None while there is none."""
     for member in members:
-        status = member_status(caller, member)
+        status = member_status(member.caller, member)
         if status is not None and status.role == _LEADS:
             return member
     return None

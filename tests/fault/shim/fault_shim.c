@@ -6,19 +6,27 @@
  *   FAULT_NTH        which matching call goes wrong, counted from 1
  *   FAULT_MODE       eio | enospc | short (pwrite only: half of the bytes are written)
  *   FAULT_LOG        a line is appended to this file when the fault strikes
+ *   FAULT_SLOWNESS   a file of one 64-bit integer: the microseconds that each fsync and fdatasync
+ *                    takes longer; it may be changed at any time
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 static atomic_long seen;
+static volatile int64_t *slowness;
+static pthread_once_t slowness_is_mapped = PTHREAD_ONCE_INIT;
 
 static const char *setting(const char *name) {
     const char *value = getenv(name);
@@ -57,6 +65,23 @@ static int failed(void) {
     return -1;
 }
 
+static void map_slowness(void) {
+    if (!*setting("FAULT_SLOWNESS")) return;
+    int fd = open(setting("FAULT_SLOWNESS"), O_RDONLY);
+    if (fd < 0) return;
+    void *found = mmap(NULL, sizeof *slowness, PROT_READ, MAP_SHARED, fd, 0);
+    if (found != MAP_FAILED) slowness = found;
+    close(fd);
+}
+
+static void be_slow(void) {
+    pthread_once(&slowness_is_mapped, map_slowness);
+    int64_t micros = slowness ? *slowness : 0;
+    if (micros <= 0) return;
+    struct timespec wait = {micros / 1000000, micros % 1000000 * 1000};
+    nanosleep(&wait, NULL);
+}
+
 typedef ssize_t (*pwrite_call)(int, const void *, size_t, off_t);
 
 static ssize_t guarded_pwrite(const char *symbol, int fd, const void *data, size_t count, off_t at) {
@@ -76,11 +101,13 @@ ssize_t pwrite64(int fd, const void *data, size_t count, off_t at) {
 
 int fdatasync(int fd) {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    be_slow();
     return strikes_fd("fdatasync", fd) ? failed() : real(fd);
 }
 
 int fsync(int fd) {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    be_slow();
     return strikes_fd("fsync", fd) ? failed() : real(fd);
 }
 
