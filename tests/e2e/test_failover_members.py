@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from pathlib import Path
 
 import pytest
 
 from contrail.clock import SystemClock
+from contrail.replication.services.replica_file import Replica, ReplicaFile
 from contrail.testing.waiting import eventually_async
 from tests.e2e.failover_trio import LocalMember, Trio, failover_group
 
@@ -237,5 +239,36 @@ def test_members_tell_each_other_their_wall_clocks(tmp_path: Path) -> None:
             # Within what a busy machine takes to read a ping.
             assert 2_000 < ahead["n1"] < 8_000
             assert -8_000 < behind["n0"] < -2_000
+
+    run(story())
+
+
+@pytest.mark.proves("replication.failover.runner")
+def test_a_member_without_room_for_its_vote_waits_for_room_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path) as trio:
+            leader = await start_all(trio)
+            sent = bodies("kept", 20)
+            await trio.committed(leader.append(*sent))
+            write, is_full = ReplicaFile.write, [True]
+
+            def write_if_room(file: ReplicaFile, replica: Replica) -> None:
+                if is_full[0]:
+                    raise OSError(errno.ENOSPC, "no room in this test")
+                write(file, replica)
+
+            monkeypatch.setattr(ReplicaFile, "write", write_if_room)
+            await leader.stop()
+            others = [one for one in trio if one is not leader]
+            # Longer than an election takes: both have tried to save a term.
+            await asyncio.sleep(1.5)
+            assert not any(one.leads for one in others)
+            is_full[0] = False
+            following = await trio.led(besides=leader)
+            after = bodies("after", 20)
+            await trio.committed(following.append(*after), at=others)
+            assert [one.bodies() for one in others] == [sent + after] * 2
 
     run(story())

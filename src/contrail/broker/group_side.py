@@ -51,6 +51,7 @@ _OFFSETS_INTERVAL_MS = 1_000
 _HAND_OVER_S = 1.0
 _HAND_OVER_POLL_S = 0.005
 _PREFERENCE_INTERVAL_MS = 10_000
+_ROOM_INTERVAL_MS = 250
 # Operators' changes that act on the tables at once.
 _ANSWERED_WHEN_COMMITTED = frozenset(
     {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_GROUP_OFFSET}
@@ -212,6 +213,7 @@ class GroupSide:
         schedule.every(_OFFSETS_INTERVAL_MS, lambda now_ms: self.tables.sweep(), name="offsets")
         schedule.every(1_000, lambda now_ms: self._warn_of_skew(), name="members' clocks")
         schedule.every(_PREFERENCE_INTERVAL_MS, lambda now_ms: self._prefer(), name="leadership")
+        schedule.every(_ROOM_INTERVAL_MS, lambda now_ms: self._yield_without_room(), name="room")
 
     # Starting.
 
@@ -365,10 +367,21 @@ class GroupSide:
 
     def _prefer(self) -> None:
         """Hand over to the preferred leader, if there is one and it has the whole log."""
-        is_idle = self._handing_over is None or self._handing_over.done()
-        if self.leads and is_idle and self.runner.is_level(self._preferred):
+        if self.leads and self.runner.is_level(self._preferred):
+            self._begin_to_hand_over(self._preferred)
+
+    def _yield_without_room(self) -> None:
+        """A leader whose disk takes no append lets a member lead that has the whole log."""
+        if self.leads and self._need.store.refuses_appends:
+            target = self.runner.level_member()
+            if target:
+                _log.warning("the disk takes no append: member %s is to lead", target)
+                self._begin_to_hand_over(target)
+
+    def _begin_to_hand_over(self, target: str) -> None:
+        if self._handing_over is None or self._handing_over.done():
             self._handing_over = self._need.loop.create_task(
-                self.hand_over(self._preferred), name="hand over to the preferred leader"
+                self.hand_over(target), name="hand over"
             )
 
     def status(self) -> HaStatus | None:

@@ -437,6 +437,11 @@ class MessageStore:
         return self._config.body_bytes_max
 
     @property
+    def refuses_appends(self) -> bool:
+        """Whether the disk takes no append now: it is full, or has failed."""
+        return self._appender.raw_refusal is not None
+
+    @property
     def notes(self) -> list[str]:
         """Remarks for the operator since this start that are no errors."""
         return [self._pool.note] if self._pool is not None and self._pool.note else []

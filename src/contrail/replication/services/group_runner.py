@@ -42,8 +42,11 @@ from contrail.replication.state.group_effects import (
 from contrail.replication.state.member import Member, MemberLog, MemberTimes
 from contrail.replication.state.member_names import member_name, self_id_of
 from contrail.replication.state.push_spacing import PushSpacing
+from contrail.runtime.files import OUT_OF_SPACE
 
 _TICK_S = 0.05
+# How often a full disk is asked whether term and vote can be saved.
+_ROOM_INTERVAL_S = 0.25
 _NO_BYTES = memoryview(b"")
 _log = logging.getLogger(__name__)
 
@@ -104,6 +107,7 @@ class GroupRunner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pushed_bytes = 0
         self._last_problem = ""
+        self._waits_for_room = False
 
     # Called by the broker.
 
@@ -188,6 +192,10 @@ class GroupRunner:
             return False
         progress = member.progress.get(name)
         return progress is not None and progress.matched_end == member.log.end
+
+    def level_member(self) -> str:
+        """The id of a connected voter that has the whole log; empty if there is none."""
+        return next((self_id for self_id in self._names if self.is_level(self_id)), "")
 
     def transfer(self, target: str = "") -> bool:
         """Begin to hand over to a voter, ``target`` or the one with most of the log."""
@@ -480,12 +488,30 @@ class GroupRunner:
                 return
             error = done.exception()
             if error is None:
-                self._saved = replica
+                self._saved, self._waits_for_room = replica, False
                 then()
+            elif isinstance(error, OSError) and error.errno in OUT_OF_SPACE:
+                self._write_later(then, error)
             else:
                 self._user.failed(RuntimeError(f"term and vote cannot be saved: {error}"))
 
         write.add_done_callback(written)
+
+    def _write_later(self, then: Callable[[], None], error: OSError) -> None:
+        """A full disk: the member neither votes nor answers until it has room again.
+
+        The newest word is written then: an older one behind it would take a vote back.
+        """
+        if not self._waits_for_room:
+            self._waits_for_room = True
+            _log.warning("term and vote wait until the disk has room: %s", error)
+
+        def again() -> None:
+            if self._loop is not None and self._newest is not None:
+                self._write(self._newest, then)
+
+        assert self._loop is not None
+        self._loop.call_later(_ROOM_INTERVAL_S, again)
 
     # Pushing what the leader appends.
 
