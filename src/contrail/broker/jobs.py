@@ -47,8 +47,15 @@ def register_jobs(
         name="held pulls that end",
     )
     schedule.every(10_000, changes.expire, name="silent clients")
-    schedule.every(10_000, tables.locks.expire, name="queue locks")
-    schedule.every(1_000, changes.end_locks_of_gone, name="locks of gone clients")
+    # A step of the wall clock ends no lock: another client would handle messages at the same time.
+    schedule.every(
+        10_000, lambda now_ms: tables.locks.expire(clock.elapsed_ms()), name="queue locks"
+    )
+    schedule.every(
+        1_000,
+        lambda now_ms: changes.end_locks_of_gone(clock.elapsed_ms()),
+        name="locks of gone clients",
+    )
     schedule.every(
         lambda: settings.config.register_interval_ms,
         lambda now_ms: registration.register_soon(is_change=False),

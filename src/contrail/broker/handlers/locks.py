@@ -94,7 +94,7 @@ class LockHandlers:
             if not self._is_there(queue):
                 absent_count += 1
             elif self._locks.lock(
-                body.group, (queue,), client_id, self._clock.now_ms(), owner=owner
+                body.group, (queue,), client_id, self._clock.elapsed_ms(), owner=owner
             ):
                 held.append(queue)
                 grants += self._locks.grants(body.group, (queue,), client_id) or ()

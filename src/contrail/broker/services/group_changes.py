@@ -121,13 +121,13 @@ class GroupChanges:
             self._after_departure(group, True)
         self._filters.expire(now_ms)
 
-    def end_locks_of_gone(self, now_ms: int) -> None:
+    def end_locks_of_gone(self, elapsed_ms: int) -> None:
         """End the locks of clients that are gone, and tell clients that may have the queues now.
 
         Members that could not lock a queue when its holder went look again by themselves: Java
         clients of 4.9 after 20 s only.
         """
-        for name in self._locks.end_of_gone(now_ms):
+        for name in self._locks.end_of_gone(elapsed_ms):
             group = self._consumers.find(name)
             if group is not None:
                 self._announce(group, True)
