@@ -63,7 +63,7 @@ from contrail.clock import Clock
 from contrail.errors import RecordDamaged, StorePoisoned, StoreReadOnly
 from contrail.model.host import Host, pack_host
 from contrail.model.topic import TopicConfig
-from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.codes import ResponseCode
 from contrail.protocol.json_style import MessageQueue
 from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
@@ -422,10 +422,12 @@ class Broker:
         again.counts = self.router.counts
         self.far_reads.begin(again.handle, self._loop)
         self._sliced.replies_by(self.router.finish)
-        pop = self.far_reads.guarded(handlers)[RequestCode.POP_MESSAGE]
+        guarded = self.far_reads.guarded(handlers)
         self.kinds.pop.serve_by(
             lambda request, peer: again.finish(
-                request, peer, lambda: self.access.served_again(pop, request, peer)
+                request,
+                peer,
+                lambda: self.access.served_again(guarded[request.code], request, peer),
             )
         )
         self.tables.expressions.begin(self._loop, self.router.finish)
@@ -583,7 +585,7 @@ class Broker:
     def _wake_topic(self, topic: bytes) -> None:
         """Answer what waits for a topic: it was changed, reset or deleted."""
         self.pulls.held.wake_topic(topic)
-        self.kinds.pop.waits.wake_topic(topic.decode("utf-8", "replace"))
+        self.kinds.pop.wake_topic(topic.decode("utf-8", "replace"))
 
     def _store_admitted(self) -> None:
         """Store the admitted sends, so that a deletion takes them along."""

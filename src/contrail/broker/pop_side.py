@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from contrail.broker.handlers.pop import PopHandlers
 from contrail.broker.handlers.pop_acks import PopAckHandlers
+from contrail.broker.handlers.pop_looks import PopLookHandlers
 from contrail.broker.kinds_need import KindsNeed
+from contrail.broker.services.ordered_pops import OrderedPops
 from contrail.broker.services.pop_admission import PopAdmission
 from contrail.broker.services.pop_memory import PopMemory
 from contrail.broker.services.pop_reads import PopReads
@@ -17,7 +19,7 @@ from contrail.broker.services.pops import Pops
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.parked_pulls import ParkedPulls
 from contrail.broker.state.pop_offsets import PopOffsets
-from contrail.broker.state.pop_table import PopTable
+from contrail.broker.state.pop_table import PopTable, Queue
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.model.topic import REVIVE_TOPIC_PREFIX, TopicConfig
 from contrail.protocol.command import Request
@@ -70,6 +72,17 @@ class PopSide:
             uses_v2=lambda: tables.settings.config.pop_retry_v2,
             attempt=need.far_reads.attempt,
         )
+        self.ordered = OrderedPops(
+            self.pops,
+            tables.consumer_offsets,
+            need.clock,
+            broker_name=config.broker_name,
+            files=need.files,
+            root=need.store_config.root,
+            persistence=tables.persistence,
+            interval_ms=config.flush_consumer_offset_ms,
+        )
+        self.pops.on_reset = lambda queue: self.ordered.forget(queue.__eq__)
         self.memory = PopMemory(
             self.pops,
             self.revive,
@@ -80,17 +93,26 @@ class PopSide:
             need.store,
             revive_topic=self.revive_topic,
         )
-        tables.topics.on_delete.append(self.pops.forget_topic)
+        tables.topics.on_delete.append(self._topic_deleted)
         tables.groups.on_set.append(self._group_set)
+
+    def _topic_deleted(self, topic: str) -> None:
+        self.pops.forget_topic(topic)
+        self.ordered.forget(lambda queue: queue[1] == topic)
 
     def _group_set(self, group: str) -> None:
         if self._need.tables.groups.table.get(group) is None:
             self.pops.forget_group(group)
+            self.ordered.forget(lambda queue: queue[0] == group)
 
     def begin(self, begins: PopBegins) -> None:
         """Make the handlers."""
         need, tables = self._need, self._need.tables
-        self.waits = PopWaits(tables.settings, need.store, begins.watched, need.clock, begins.loop)
+        waiting = (tables.settings, need.store, begins.watched, need.clock, begins.loop)
+        self.waits = PopWaits(*waiting)
+        self.notifications = PopWaits(*waiting, newest_first=True)
+        self.ordered.begin(begins.loop)
+        self.ordered.on_free = self._queue_is_free
         reads = PopReads(
             tables.settings,
             tables.topics,
@@ -98,6 +120,7 @@ class PopSide:
             self._next_offsets,
             need.store,
             read=begins.read,
+            is_blocked=self.ordered.is_blocked,
         )
         admission = PopAdmission(
             tables.settings,
@@ -114,12 +137,30 @@ class PopSide:
             admission,
             reads,
             self.pops,
+            self.ordered,
             self.waits,
             need.answers,
             need.stats,
             need.clock,
         )
-        self._acks = PopAckHandlers(self.pops, tables.topics, need.store, need.answers, need.clock)
+        self._acks = PopAckHandlers(
+            self.pops, self.ordered, tables.topics, need.store, need.answers, need.clock
+        )
+        self._looks = PopLookHandlers(
+            admission,
+            reads,
+            self.ordered,
+            self.waits,
+            self.notifications,
+            need.store,
+            need.clock,
+            read=begins.read,
+        )
+
+    def _queue_is_free(self, queue: Queue) -> None:
+        group, topic, queue_id = queue
+        for waits in (self.waits, self.notifications):
+            waits.wake_queue(topic, group, queue_id)
 
     def serve_by(self, serve: Serve) -> None:
         """``serve`` carries out again the requests that waited."""
@@ -129,16 +170,16 @@ class PopSide:
             # Nothing else may announce the tick that writes what the pop took.
             self._need.wake()
 
-        self.waits.serve = served
+        self.waits.serve = self.notifications.serve = served
 
     def table(self) -> dict[int, Handler]:
-        return {**self._handlers.table(), **self._acks.table()}
+        return {**self._handlers.table(), **self._acks.table(), **self._looks.table()}
 
     def register(self, schedule: Schedule) -> None:
         schedule.every(lambda: self.revive.interval_ms, self._run, name="pop")
-        schedule.when_over(
-            self.waits.end_in_ms, lambda now_ms: self.waits.expire(), name="pops that end"
-        )
+        for waits, name in ((self.waits, "pops"), (self.notifications, "notifications")):
+            schedule.when_over(waits.end_in_ms, _expiring(waits), name=f"{name} that end")
+        schedule.when_over(self.ordered.end_in_ms, self.ordered.run, name="queues popped in order")
 
     def _run(self, now_ms: int) -> None:
         self.pops.commit_durable()
@@ -147,16 +188,27 @@ class PopSide:
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Messages became visible."""
         self.waits.arrived(arrivals)
+        self.notifications.arrived(arrivals)
+
+    def wake_topic(self, topic: str) -> None:
+        """A topic was changed, reset or deleted: look again at what waits for it."""
+        self.waits.wake_topic(topic)
+        self.notifications.wake_topic(topic)
 
     def stop(self) -> None:
-        """Answer every pop that waits: the broker stops."""
+        """Answer everything that waits: the broker stops."""
         self._handlers.stop()
+        self._looks.stop()
 
     def close_files(self) -> None:
         """Note how far everything is, once the log is durable."""
         self.pops.commit_durable()
         self.revive.keep_cursors()
         self.memory.close()
+
+
+def _expiring(waits: PopWaits) -> Callable[[int], None]:
+    return lambda now_ms: waits.expire()
 
 
 class _Topics:

@@ -15,13 +15,15 @@ A receipt (``POP_CK``, ``extraInfo``) is eight values with single spaces between
 
 An answer names the messages of its body in two lists with ``;`` between their entries, at most one
 for each flag and queue: ``flag queueId startOffset``, and ``flag queueId offset,offset,...`` in the
-order of the body.
+order of the body. The answer to a pop in order counts how often messages were popped before:
+``flag qo<queueId>%<offset> count`` for a message, and ``flag queueId count`` for the queue, the
+least of its messages, which is for old clients.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from contrail.model.topic import (
@@ -95,6 +97,14 @@ def offsets_entry(flag: str, queue_id: int, offsets: Sequence[int]) -> str:
     return f"{flag} {queue_id} {','.join(map(str, offsets))}"
 
 
+def order_count_entries(
+    flag: str, queue_id: int, counts: Mapping[int, int], count_of_all: int
+) -> list[str]:
+    """The counts of one queue's messages, by queue offset, and that of all of them."""
+    entries = [f"{flag} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
+    return [*entries, f"{flag} {queue_id} {count_of_all}"]
+
+
 def join_entries(entries: Iterable[str]) -> str:
     return ";".join(entries)
 
@@ -107,6 +117,17 @@ def read_start_offsets(text: str) -> dict[tuple[str, int], int]:
 def read_offsets(text: str) -> dict[tuple[str, int], list[int]]:
     """By flag and queue: the offsets in the order of the body. Raises ``PopTextInvalid``."""
     return {key: list(map(_number, value.split(","))) for key, value in _entries(text).items()}
+
+
+def read_order_counts(text: str) -> dict[tuple[str, str], int]:
+    """By flag and queue, or ``qo<queueId>%<offset>``. Raises ``PopTextInvalid``."""
+    found: dict[tuple[str, str], int] = {}
+    for entry in filter(None, text.split(";")):
+        parts = entry.split(" ")
+        if len(parts) != 3:
+            raise PopTextInvalid(f"{entry[:80]!r} is no entry of an answer's list")
+        found[parts[0], parts[1]] = _number(parts[2])
+    return found
 
 
 def _entries(text: str) -> dict[tuple[str, int], str]:

@@ -1,7 +1,7 @@
 """Pops: messages that nobody else gets until they are acknowledged or their time is over.
 
 A pop that finds nothing waits (``services.pop_waits``) and is carried out again from its
-beginning; a notification only asks whether there is something.
+beginning.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 
 from contrail.broker.services.acknowledgements import Acknowledgements, doubt_fields
+from contrail.broker.services.ordered_pops import OrderedPops
 from contrail.broker.services.pop_admission import PopAdmission, PopPlan
 from contrail.broker.services.pop_reads import PopReads, Read, Taken
 from contrail.broker.services.pop_waits import PopWaits
@@ -24,11 +25,12 @@ from contrail.model.record import decode_record, readdressed
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
-from contrail.protocol.fields import HeaderFields
 from contrail.protocol.pop_info import (
+    ORDER_REVIVE_QUEUE,
     Receipt,
     join_entries,
     offsets_entry,
+    order_count_entries,
     retry_flag,
     start_offset_entry,
 )
@@ -50,7 +52,7 @@ _GIVEN = frozenset(
 
 
 class PopHandlers:
-    """Serves POP_MESSAGE and the questions about waiting pops."""
+    """Serves POP_MESSAGE and POP_ROLLBACK."""
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class PopHandlers:
         admission: PopAdmission,
         reads: PopReads,
         pops: Pops,
+        ordered: OrderedPops,
         waits: PopWaits,
         answers: Acknowledgements,
         stats: BrokerStats,
@@ -69,6 +72,7 @@ class PopHandlers:
         self._admission = admission
         self._reads = reads
         self._pops = pops
+        self._ordered = ordered
         self._waits = waits
         self._answers = answers
         self._stats = stats
@@ -78,7 +82,6 @@ class PopHandlers:
     def table(self) -> dict[int, Handler]:
         return {
             RequestCode.POP_MESSAGE: self.handle_pop,
-            RequestCode.POLLING_INFO: self.handle_polling_info,
             RequestCode.POP_ROLLBACK: self.handle_rollback,
         }
 
@@ -90,6 +93,11 @@ class PopHandlers:
         if not read.taken:
             return self._nothing(request, peer, plan, read)
         has_messages = read.message_count > 0
+        if plan.in_order:
+            pop_time_ms, given = self._ordered.take(plan, read, peer.address)
+            if not has_messages:
+                return self._nothing(request, peer, plan, read)
+            return self._found_in_order(plan, read, given, pop_time_ms)
         pending = _PendingAnswer()
 
         def told(physical_end: int, error: StoreError | None) -> None:
@@ -140,16 +148,31 @@ class PopHandlers:
 
     def _sources(self, plan: PopPlan) -> list[Source]:
         """The queues whose arrivals wake the pop."""
-        found = [(plan.topic.encode(), queue_id) for queue_id in plan.queue_ids]
-        return found + [
-            (retry.encode(), 0) for retry in self._reads.retry_topics(plan.topic, plan.group)
-        ]
+        return self._reads.sources(plan, with_retries=not plan.in_order)
 
     def _empty(self, plan: PopPlan, read: Read, code: ResponseCode) -> Response:
         fields = _answer_fields(plan, self._clock.now_ms(), 0, read.rest_count)
         return Response(code, GetStatus.NO_MESSAGE_IN_QUEUE.value, fields)
 
     # Messages there.
+
+    def _found_in_order(
+        self, plan: PopPlan, read: Read, given: list[Given], pop_time_ms: int
+    ) -> Response:
+        response = self._found(plan, read, given, pop_time_ms, ORDER_REVIVE_QUEUE)
+        assert response.fields is not None
+        batches = self._ordered.batches
+        response.fields["orderCountInfo"] = join_entries(
+            entry
+            for one, checkpoint in given
+            if (batch := batches.find((plan.group, one.topic, one.queue_id))) is not None
+            for entry in order_count_entries(
+                retry_flag(one.topic), one.queue_id, batch.counts, batch.count_of_all
+            )
+        )
+        if read.rest_count > 0:
+            self._waits.wake_next(_key_of(plan))
+        return response
 
     def _found(
         self, plan: PopPlan, read: Read, given: list[Given], pop_time_ms: int, revive_queue: int
@@ -189,17 +212,6 @@ class PopHandlers:
         if not is_retry or self._settings.config.pop_returns_retry_topic:
             return taken.result.ranges
         return [_readdressed(record, plan.topic, receipt) for record in taken.records]
-
-    # Questions.
-
-    def handle_polling_info(self, request: Request, peer: Peer) -> Response:
-        """How many pops wait for just this topic, group and queue."""
-        fields = HeaderFields(request)
-        key = WaitKey(
-            fields.text("topic"), fields.text("consumerGroup"), fields.integer("queueId", -1)
-        )
-        count = self._waits.waiters.count_at(key)
-        return Response(fields={"pollingNum": str(count)})
 
     def handle_rollback(self, request: Request, peer: Peer) -> Response:
         """Nothing is kept in ``kvStore/``, so nothing has to be moved from there to the log."""

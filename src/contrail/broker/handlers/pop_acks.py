@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contrail.broker.services.acknowledgements import Acknowledgements, doubt_fields
+from contrail.broker.services.ordered_pops import OrderedPops
 from contrail.broker.services.pops import Pops, Told
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.pop_records import Ack, CheckpointKey
@@ -33,12 +34,14 @@ class PopAckHandlers:
     def __init__(
         self,
         pops: Pops,
+        ordered: OrderedPops,
         topics: Topics,
         store: MessageStore,
         answers: Acknowledgements,
         clock: Clock,
     ) -> None:
         self._pops = pops
+        self._ordered = ordered
         self._topics = topics
         self._store = store
         self._answers = answers
@@ -54,7 +57,10 @@ class PopAckHandlers:
     def handle_ack(self, request: Request, peer: Peer) -> Answer:
         """One message need not come again; a late or repeated acknowledgement succeeds too."""
         fields = HeaderFields(request)
-        ack, _ = self._named(fields, is_ack=True)
+        ack, receipt = self._named(fields, is_ack=True)
+        if receipt.in_order:
+            self._ordered.acknowledge(ack.key[:3], ack.offsets[0], receipt.pop_time_ms)
+            return Response()
         self._pops.acknowledge(ack, self._told(request, peer, Response()))
         return LATER
 
@@ -63,6 +69,8 @@ class PopAckHandlers:
         fields = HeaderFields(request)
         invisible_ms = fields.long("invisibleTime")
         ack, receipt = self._named(fields, is_ack=False)
+        if receipt.in_order:
+            return self._change_in_order(ack, receipt, invisible_ms)
         self._pops.require_keepable(invisible_ms)
         response = Response(
             fields={
@@ -72,13 +80,29 @@ class PopAckHandlers:
             }
         )
         told = self._told(request, peer, response)
-        pop_time_ms = self._pops.prolong(ack, invisible_ms, told, peer.address)
+        pop_time_ms = self._pops.prolong(
+            ack, invisible_ms, told, peer.address, is_suspended=fields.boolean("suspend")
+        )
         if pop_time_ms is None:
             # The receipt is dead; RocketMQ does not tell the consumer.
             return response
         assert response.fields is not None
         response.fields["popTime"] = str(pop_time_ms)
         return LATER
+
+    def _change_in_order(self, ack: Ack, receipt: Receipt, invisible_ms: int) -> Response:
+        """The batch's pop time stays; its receipt tells the time from then on."""
+        visible_ms = self._ordered.prolong(
+            ack.key[:3], ack.offsets[0], receipt.pop_time_ms, invisible_ms
+        )
+        is_open = visible_ms != 0
+        return Response(
+            fields={
+                "popTime": str(receipt.pop_time_ms if is_open else 0),
+                "invisibleTime": str(visible_ms),
+                "reviveQid": str(receipt.revive_queue if is_open else 0),
+            }
+        )
 
     def _named(self, fields: HeaderFields, *, is_ack: bool) -> tuple[Ack, Receipt]:
         """The message that a request's header names."""
@@ -119,16 +143,32 @@ class PopAckHandlers:
         batch = decode_batch_acks(request.body)
         if not batch.acks:
             raise RequestRejected(ResponseCode.NO_MESSAGE, "the batch has no acknowledgements")
-        if any(one.revive_queue == ORDER_REVIVE_QUEUE for one in batch.acks):
-            raise _no_order()
         for one in batch.acks:
             self._topics.names.require_readable(one.topic)
             self._topics.names.require_group(one.group)
-        acks = [self._of_batch(one, batch.broker_name) for one in batch.acks]
-        last = _AfterAll(len(acks), self._told(request, peer, Response()))
-        for ack in acks:
+        acks = [
+            (self._of_batch(one, batch.broker_name), one.revive_queue == ORDER_REVIVE_QUEUE)
+            for one in batch.acks
+        ]
+        response = self._acknowledge_in_order([ack for ack, in_order in acks if in_order])
+        others = [ack for ack, in_order in acks if not in_order]
+        if not others:
+            return response
+        last = _AfterAll(len(others), self._told(request, peer, response))
+        for ack in others:
             self._pops.acknowledge(ack, last.told)
         return LATER
+
+    def _acknowledge_in_order(self, acks: list[Ack]) -> Response:
+        """All of them, also behind one that is refused; the answer tells of the last refusal."""
+        response = Response()
+        for ack in acks:
+            for offset in ack.offsets:
+                try:
+                    self._ordered.acknowledge(ack.key[:3], offset, ack.key.pop_time_ms)
+                except RequestRejected as refusal:
+                    response = Response(refusal.code, refusal.remark)
+        return response
 
     def _of_batch(self, one: BatchAck, broker_name: str) -> Ack:
         topic = real_topic(one.topic, one.group, one.retry_flag)
@@ -177,15 +217,6 @@ class _AfterAll:
 
 def _receipt(text: str) -> Receipt:
     try:
-        receipt = Receipt.decode(text)
+        return Receipt.decode(text)
     except PopTextInvalid as error:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    if receipt.in_order:
-        raise _no_order()
-    return receipt
-
-
-def _no_order() -> RequestRejected:
-    return RequestRejected(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this broker does not pop in order yet"
-    )

@@ -54,6 +54,8 @@ _QUESTIONS = frozenset(
         RequestCode.GET_BROKER_RUNTIME_INFO,
         RequestCode.LIST_TRANSACTIONS,
         RequestCode.LIST_SYSTEM_MESSAGES,
+        RequestCode.NOTIFICATION,
+        RequestCode.PEEK_MESSAGE,
     }
 )
 _CHANGES = frozenset(

@@ -26,6 +26,7 @@ FROM_FIRST = 0
 """``initMode`` of a group that begins at the first message; 1 is the last."""
 _LATE_MS_MAX = 500
 _SUBSCRIPTION_CHARACTERS_MAX = 16_384
+_ATTEMPT_CHARACTERS_MAX = 255
 
 
 class PopPlan(NamedTuple):
@@ -45,10 +46,30 @@ class PopPlan(NamedTuple):
     # None: every message. Otherwise the hash codes of the tags wanted.
     tag_codes: frozenset[int] | None
     property_filter: PropertyFilter | None
+    in_order: bool = False
+    # Of a pop in order: a pop that repeats it gets the same messages.
+    attempt_id: str | None = None
 
     @property
     def queue_ids(self) -> range:
         """The queues of the topic itself that are popped."""
+        if self.queue_id == ALL_QUEUES:
+            return range(self.read_queue_count)
+        return range(self.queue_id, self.queue_id + 1)
+
+
+class LookPlan(NamedTuple):
+    """A request that may be served and takes no messages."""
+
+    group: str
+    topic: str
+    # -1 for all queues.
+    queue_id: int
+    read_queue_count: int
+
+    @property
+    def queue_ids(self) -> range:
+        """The queues of the topic itself that are looked at."""
         if self.queue_id == ALL_QUEUES:
             return range(self.read_queue_count)
         return range(self.queue_id, self.queue_id + 1)
@@ -112,11 +133,6 @@ class PopAdmission:
             )
         topic = self._checked_topic(topic_name, queue_id)
         self._check_group(group, topic_name, client)
-        if fields.boolean("order"):
-            raise RequestRejected(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                "this broker does not pop in order yet; pull in order, or pop without order",
-            )
         subscription, property_filter = self._filter(fields, topic_name)
         self._consumers.remember_pulled(group, topic_name, subscription, now_ms)
         plan = PopPlan(
@@ -133,9 +149,25 @@ class PopAdmission:
             if subscription.takes_all or not subscription.by_tag
             else subscription.codes,
             property_filter=property_filter,
+            in_order=fields.boolean("order"),
+            attempt_id=_attempt_id(fields),
         )
         self._offsets.admit(group, topic_name, owner_at(client), *plan.queue_ids)
         return plan
+
+    def look(self, request: Request, client: str) -> LookPlan:
+        """The plan of a request that takes no messages: a notification, or a look at them.
+
+        Raises:
+            RequestRejected: it may not be served; code and remark say why.
+        """
+        fields = HeaderFields(request)
+        group, topic_name = fields.text("consumerGroup"), fields.text("topic")
+        queue_id = fields.integer("queueId")
+        self._require_readable_broker()
+        topic = self._checked_topic(topic_name, queue_id)
+        self._check_group(group, topic_name, client)
+        return LookPlan(group, topic_name, max(queue_id, ALL_QUEUES), topic.read_queue_count)
 
     def _require_readable_broker(self) -> None:
         config = self._settings.config
@@ -199,3 +231,19 @@ class PopAdmission:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription cannot be read: {error}"
             ) from error
+
+
+def _attempt_id(fields: HeaderFields) -> str | None:
+    """The id of a pop in order that may be repeated.
+
+    Raises:
+        RequestRejected: it is longer than any client's.
+    """
+    attempt_id = fields.optional_text("attemptId") or None
+    if attempt_id is not None and len(attempt_id) > _ATTEMPT_CHARACTERS_MAX:
+        raise RequestRejected(
+            ResponseCode.INVALID_PARAMETER,
+            f"attemptId has {len(attempt_id)} characters, at most {_ATTEMPT_CHARACTERS_MAX} are "
+            "taken",
+        )
+    return attempt_id

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from contrail.broker.services.pop_admission import PopPlan
+from contrail.broker.services.pop_admission import LookPlan, PopPlan
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets
 from contrail.broker.state.pop_offsets import PopOffsets
 from contrail.broker.state.pop_records import COUNT_MAX
+from contrail.broker.state.pop_waiting import Source
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.model.record import QUEUE_OFFSET_POSITION
@@ -83,14 +84,19 @@ class PopReads:
         store: MessageStore,
         *,
         read: Callable[[PullPlan], GetResult],
+        is_blocked: Callable[[PopPlan, int, int], bool],
     ) -> None:
-        """``read`` finds the messages of one queue."""
+        """``read`` finds the messages of one queue.
+
+        ``is_blocked`` tells for a queue and the group's offset whether pops in order wait.
+        """
         self._settings = settings
         self._topics = topics
         self._offsets = offsets
         self._next_offsets = next_offsets
         self._store = store
         self._read = read
+        self._is_blocked = is_blocked
 
     def retry_topics(self, topic: str, group: str) -> list[str]:
         """The retry topics that the group's pops read."""
@@ -99,6 +105,14 @@ class PopReads:
             return [pop_retry_topic(topic, group)]
         older = [pop_retry_topic(topic, group)] if config.pop_reads_retry_v1 else []
         return [pop_retry_topic_v2(topic, group), *older]
+
+    def sources(self, plan: PopPlan | LookPlan, *, with_retries: bool) -> list[Source]:
+        """The queues whose arrivals wake a request that waits."""
+        found = [(plan.topic.encode(), queue_id) for queue_id in plan.queue_ids]
+        if not with_retries:
+            return found
+        retries = self.retry_topics(plan.topic, plan.group)
+        return found + [(retry.encode(), 0) for retry in retries]
 
     def collect(self, plan: PopPlan, chance: int) -> Read:
         """Find a pop's messages; ``chance`` is a number below 100."""
@@ -112,18 +126,25 @@ class PopReads:
 
         One answer can name one retry topic only, so of two spellings chance picks one.
         """
+        if plan.in_order:
+            yield from self._of_topic(plan, chance)
+            return
         spellings = self.retry_topics(plan.topic, plan.group)
         retry = spellings[-1] if chance % 2 == 0 else spellings[0]
         is_retry_first = chance < self._settings.config.pop_retry_probability
         if is_retry_first:
-            yield from self._queues_of(retry, chance)
+            yield from self.queues_of(retry, chance)
+        yield from self._of_topic(plan, chance)
+        if not is_retry_first:
+            yield from self.queues_of(retry, chance)
+
+    def _of_topic(self, plan: PopPlan, chance: int) -> Iterator[tuple[str, int]]:
         count = len(plan.queue_ids)
         for distance in range(count):
             yield plan.topic, plan.queue_ids[(chance - distance) % count]
-        if not is_retry_first:
-            yield from self._queues_of(retry, chance)
 
-    def _queues_of(self, topic: str, chance: int) -> Iterator[tuple[str, int]]:
+    def queues_of(self, topic: str, chance: int) -> Iterator[tuple[str, int]]:
+        """The queues of a retry topic, which may not be there yet."""
         config = self._topics.table.get(topic)
         count = 0 if config is None else config.read_queue_count
         for distance in range(count):
@@ -131,6 +152,9 @@ class PopReads:
 
     def _look(self, plan: PopPlan, topic: str, queue_id: int, found: Read) -> None:
         start, is_new, is_reset = self._start(plan, topic, queue_id)
+        if plan.in_order and not is_reset and self._is_blocked(plan, queue_id, start):
+            # Its messages count as none that rest: nobody gets them before it is free.
+            return
         room = min(plan.count_max, COUNT_MAX) - found.message_count
         if room <= 0:
             end = self._store.queue_offset_max(topic.encode(), queue_id)

@@ -10,7 +10,14 @@ import math
 from collections.abc import Callable, Iterator
 
 from contrail.broker.state.parked_pulls import ParkedPulls
-from contrail.broker.state.pop_waiting import GRAIN_MS, PopWaiters, Source, Waiter, WaitKey
+from contrail.broker.state.pop_waiting import (
+    ALL_QUEUES,
+    GRAIN_MS,
+    PopWaiters,
+    Source,
+    Waiter,
+    WaitKey,
+)
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
 from contrail.protocol.command import Request
@@ -38,6 +45,8 @@ class PopWaits:
         watched: ParkedPulls,
         clock: Clock,
         loop: LaterCalls,
+        *,
+        newest_first: bool = False,
     ) -> None:
         """``watched`` tells the store in which queues arrivals matter."""
         self._settings = settings
@@ -46,7 +55,7 @@ class PopWaits:
         self._clock = clock
         self._loop = loop
         self._timer_ms = math.inf
-        self.waiters = PopWaiters()
+        self.waiters = PopWaiters(newest_first=newest_first)
         # Waiters are looked at a bounded number in a turn of the loop.
         self._checks = TurnWork(loop)
         # Set before the first connection comes.
@@ -89,6 +98,11 @@ class PopWaits:
         if waiter is not None:
             # Not from within the request that leaves them: this may go on for many waiters.
             self._loop.call_soon(lambda: self._serve(waiter))
+
+    def wake_queue(self, topic: str, group: str, queue_id: int) -> None:
+        """A queue is free for pops in order: one waiter of each kind looks at it."""
+        for place in (ALL_QUEUES, queue_id):
+            self.wake_next(WaitKey(topic, group, place))
 
     def wake_topic(self, topic: str) -> None:
         """A topic was changed, reset or deleted."""

@@ -105,6 +105,8 @@ class Pops:
         self._revive_topic = revive_topic
         self._store_host = store_host
         self._timers = timers
+        # Called with a queue that an operator has moved.
+        self.on_reset: Callable[[Queue], None] = lambda queue: None
         self._turn = 0
         self._changes: list[_Change] = []
         self._acks: dict[Checkpoint, _Acks] = {}
@@ -138,7 +140,7 @@ class Pops:
         given: list[Given] = []
         for taken in read.taken:
             queue = (plan.group, taken.topic, taken.queue_id)
-            self._begin(queue, taken)
+            self.begin_queue(queue, taken)
             if taken.result.ranges:
                 checkpoint = self._checkpoint(plan, taken, pop_time_ms, revive_queue, holder)
                 change.checkpoints.append(checkpoint)
@@ -159,12 +161,14 @@ class Pops:
             pop_time_ms += 1
         return pop_time_ms
 
-    def _begin(self, queue: Queue, taken: Taken) -> None:
+    def begin_queue(self, queue: Queue, taken: Taken) -> None:
+        """Note where a queue's pops begin, if that is new."""
         group, topic, queue_id = queue
         if taken.is_reset:
             self._offsets.take_reset(group, topic, queue_id)
             self._next_offsets.reset(queue)
             self._forget_behind(queue, taken.start)
+            self.on_reset(queue)
         if taken.is_new_start or taken.is_reset:
             self._offsets.commit(group, topic, queue_id, taken.start)
 
@@ -222,8 +226,12 @@ class Pops:
         acks.told.append(told)
         return True
 
-    def prolong(self, ack: Ack, invisible_ms: int, told: Told, holder: str) -> int | None:
+    def prolong(
+        self, ack: Ack, invisible_ms: int, told: Told, holder: str, *, is_suspended: bool = False
+    ) -> int | None:
         """Give a message another time to become visible again; its pop time from now on.
+
+        With ``is_suspended`` it comes with the same count of tries as now.
 
         None if its receipt is dead: it was acknowledged, prolonged, or comes again already. Then
         ``told`` is not called.
@@ -247,6 +255,7 @@ class Pops:
             broker_name=old.broker_name,
             revive_queue=old.revive_queue,
             holder=holder,
+            is_suspended=is_suspended,
         )
         self.table.add(checkpoint)
         self._changes.append(_Change(told, [checkpoint]))
@@ -349,6 +358,11 @@ class Pops:
             # The group or its topic was deleted meanwhile.
             return
         self._offsets.commit(group, topic, queue_id, offset)
+
+    def commit_in_order(self, queue: Queue, offset: int) -> None:
+        """Commit the offset of a pop in order, unless checkpoints before it are not durable yet."""
+        if self._next_offsets.next_of(queue) is None:
+            self._commit(*queue, offset)
 
     # Operators.
 

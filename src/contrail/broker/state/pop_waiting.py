@@ -41,9 +41,10 @@ class Waiter:
 
 
 class PopWaiters:
-    """Waiters by key, oldest first, and by deadline. Each is taken out once."""
+    """Waiters by key, in the order they came, and by deadline. Each is taken out once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, newest_first: bool = False) -> None:
+        self._newest_first = newest_first
         self._waiting: dict[WaitKey, dict[Waiter, None]] = {}
         self._sources: dict[WaitKey, tuple[Source, ...]] = {}
         # By source: the keys that an arrival there wakes.
@@ -114,8 +115,11 @@ class PopWaiters:
         return left
 
     def first_at(self, key: WaitKey) -> Waiter | None:
-        """The oldest waiter of a key."""
-        return next(iter(self._waiting.get(key, ())), None)
+        """The waiter of a key that an arrival wakes: the oldest, or the newest."""
+        of_key = self._waiting.get(key)
+        if not of_key:
+            return None
+        return next(reversed(of_key)) if self._newest_first else next(iter(of_key))
 
     def woken_by(self, source: Source) -> list[Waiter]:
         """One waiter of each key that an arrival at this source wakes."""
