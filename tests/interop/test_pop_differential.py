@@ -93,16 +93,12 @@ class Side:
         """Ask, and tell of the code."""
         self.tell(code, self.ask(code, fields, body).code)
 
-    def ack(self, one: Popped, topic: str, **changes: str) -> None:
-        fields = {**receipt_fields(one, GROUP, topic), **changes}
+    def ack(self, one: Popped, of: str, **changes: str) -> None:
+        fields = {**receipt_fields(one, GROUP, of), **changes}
         self.refused(RequestCode.ACK_MESSAGE, fields)
 
-    def prolong(self, one: Popped, topic: str, invisible_ms: int, **changes: str) -> Popped:
-        fields = {
-            **receipt_fields(one, GROUP, topic),
-            "invisibleTime": str(invisible_ms),
-            **changes,
-        }
+    def prolong(self, one: Popped, of: str, invisible_ms: int, **changes: str) -> Popped:
+        fields = {**receipt_fields(one, GROUP, of), "invisibleTime": str(invisible_ms), **changes}
         answer = self.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
         same_time = answer.fields.get("popTime") == str(one.receipt.pop_time_ms)
         self.tell(answer.code, same_time, sorted(answer.fields))
@@ -147,12 +143,11 @@ def sides() -> Iterator[tuple[str, str]]:
 
 def compare(sides: tuple[str, str], story: Callable[[Side], None]) -> None:
     apache, ours = (Side(address) for address in sides)
-    story(apache)
-    story(ours)
+    with apache.connection, ours.connection:
+        story(apache)
+        story(ours)
     assert ours.told == apache.told
     assert apache.told, "the story tells something"
-    for side in (apache, ours):
-        side.connection.close()
 
 
 def starts(side: Side) -> None:
@@ -276,7 +271,7 @@ def ordered(side: Side) -> None:
     time.sleep(0.05)
     last = side.pop(topic, **order, attemptId="e")
     receipt = last[0].receipt
-    acks = BatchAck(GROUP, topic, "0", 2, 0, 999, receipt.pop_time_ms, 60_000, (0, 1))
+    acks = BatchAck(GROUP, topic, "0", 2, 0, 999, receipt.pop_time_ms, 60_000, (2, 3))
     body = encode_batch_acks(BatchAcks(receipt.broker_name, [acks]))
     side.refused(RequestCode.BATCH_ACK_MESSAGE, {}, body)
     side.tell(side.offset(topic))
