@@ -31,6 +31,7 @@ SUITES = {
     "store": ("bench.store", "append, sync flush, recovery and start of the message store"),
     "backlog": ("bench.backlog", "the tail's latency while another group drains a backlog"),
     "timers": ("bench.timers", "how late timed messages are, idle and with a million waiting"),
+    "pop": ("bench.pop", "pops and acks beside Apache's broker, and a million in flight"),
     "wire": ("bench.wire", "send and pull through the broker, beside servers that do nothing"),
     "client": ("bench.client", "send and consume by our Python client, beside other clients"),
     "spark": ("bench.spark", "the Spark connector beside Parquet, Kafka and our client"),
@@ -50,6 +51,7 @@ SUITES = {
 NOT_IN_QUICK = {
     "timers": ("levels", "million"),
     "client": ("proxy",),
+    "pop": ("million",),
     "spark": ("sink", "micro-batch"),
     "replication": ("java",),
 }

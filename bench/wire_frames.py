@@ -45,14 +45,16 @@ def send_frame(
     return request_frame(_SEND_MESSAGE_V2, fields, sample_body(body_bytes))
 
 
-def batch_frame() -> bytes:
+def batch_frame(topic: str = TOPIC) -> bytes:
     """32 messages in one request."""
     units = [
         BatchUnit(sample_body(), _properties(number).encode())
         for number in range(1, BATCH_MESSAGES + 1)
     ]
     return request_frame(
-        _SEND_BATCH_MESSAGE, {**_send_fields(_properties(0)), "m": "true"}, encode_batch(units)
+        _SEND_BATCH_MESSAGE,
+        {**_send_fields(_properties(0)), "b": topic, "m": "true"},
+        encode_batch(units),
     )
 
 
