@@ -101,7 +101,7 @@ class Side:
         fields = {**receipt_fields(one, GROUP, of), "invisibleTime": str(invisible_ms), **changes}
         answer = self.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
         same_time = answer.fields.get("popTime") == str(one.receipt.pop_time_ms)
-        self.tell(answer.code, same_time, sorted(answer.fields))
+        self.tell(answer.code, same_time, "" if answer.code else sorted(answer.fields))
         if answer.code or not answer.fields:
             return one
         receipt = one.receipt._replace(

@@ -151,7 +151,8 @@ class PopHandlers:
         return self._reads.sources(plan, with_retries=not plan.in_order)
 
     def _empty(self, plan: PopPlan, read: Read, code: ResponseCode) -> Response:
-        fields = _answer_fields(plan, self._clock.now_ms(), 0, read.rest_count)
+        revive_queue = ORDER_REVIVE_QUEUE if plan.in_order else 0
+        fields = _answer_fields(plan, self._clock.now_ms(), revive_queue, read.rest_count)
         return Response(code, GetStatus.NO_MESSAGE_IN_QUEUE.value, fields)
 
     # Messages there.
