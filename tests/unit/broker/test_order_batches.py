@@ -116,7 +116,7 @@ def test_batches_are_read_and_written_as_apache_writes_them() -> None:
         {"orders@billing": {"0": {"o": ["a"]}}},
     ],
 )
-def test_what_is_no_table_of_batches_is_refused(entry: object) -> None:
+def test_a_malformed_table_of_batches_is_refused(entry: object) -> None:
     with pytest.raises(FastJsonError):
         parse_order_batches(json.dumps({"table": entry}).encode())
     assert parse_order_batches(b'{"table":{"orders@billing":{0:{"o":[]}}}}') == {}

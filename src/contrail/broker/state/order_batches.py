@@ -38,7 +38,7 @@ _SEPARATOR = "@"
 
 
 class Settled(Enum):
-    """What came of an acknowledgement."""
+    """The result of an acknowledgement."""
 
     # A message of the batch is acknowledged now, if it was not before.
     TAKEN = "taken"
@@ -50,7 +50,7 @@ class Settled(Enum):
 
 @dataclass(slots=True)
 class OrderBatch:
-    """What a group's last pop in order got from one queue."""
+    """The messages of a group's last pop in order from one queue."""
 
     attempt_id: str | None
     pop_time_ms: int
