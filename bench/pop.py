@@ -57,19 +57,19 @@ SIZES = {
         single_count=4_000,
         rounds=5,
         wait_count=300,
-        late_count=200,
+        late_count=224,
         flight_count=1_000_000,
     ),
     "quick": Sizes(
         batch_count=9_600,
-        single_count=1_200,
+        single_count=1_280,
         rounds=2,
         wait_count=60,
-        late_count=60,
+        late_count=64,
         flight_count=64_000,
     ),
     "tiny": Sizes(
-        batch_count=640, single_count=40, rounds=1, wait_count=5, late_count=5, flight_count=640
+        batch_count=640, single_count=64, rounds=1, wait_count=5, late_count=32, flight_count=640
     ),
 }
 

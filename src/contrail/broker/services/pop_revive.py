@@ -55,6 +55,7 @@ from contrail.model.topic import (
     pop_retry_topic,
     pop_retry_topic_v2,
 )
+from contrail.runtime.crashpoints import crashpoint
 from contrail.store import AppendedRun, GetStatus, MessageStore, NotInMemory
 
 _log = logging.getLogger(__name__)
@@ -347,7 +348,9 @@ class PopRevive:
     ) -> None:
         for (checkpoint, _), draft in zip(of_drafts, drafts, strict=True):
             self._ensure_retry_topic(draft.topic.decode(), checkpoint.group, now_ms)
+        crashpoint("pop.before_redelivery")
         run = self._deliveries.append(drafts)
+        crashpoint("pop.redelivered")
         self._delivered_end = run.physical_end
         self.redelivered_count += len(drafts)
         for (checkpoint, offset), physical_offset in zip(
@@ -463,6 +466,7 @@ class PopRevive:
         for revive_queue, cursor in enumerate(cursors):
             if cursor != self._kept[revive_queue] and cursor >= 0:
                 self._offsets.keep_own(REVIVE_GROUP, self._revive_topic, revive_queue, cursor)
+                crashpoint("pop.cursor_kept")
         self._kept = cursors
         while self._delivered:
             first = self._delivered[0]

@@ -30,6 +30,7 @@ from contrail.errors import MessageIllegal, RequestRejected, StoreError
 from contrail.model.message import MessageDraft
 from contrail.model.properties import encode_properties
 from contrail.protocol.codes import ResponseCode
+from contrail.runtime.crashpoints import crashpoint
 from contrail.store import AppendedRun
 
 _log = logging.getLogger(__name__)
@@ -307,7 +308,9 @@ class Pops:
         ]
         start = end = self.appended_end
         if drafts:
+            crashpoint("pop.before_write")
             run = self._deliveries.append(drafts)
+            crashpoint("pop.written")
             start, end = run.physical_offsets[0], run.physical_end
             self.appended_end = end
             for checkpoint, physical_offset in zip(checkpoints, run.physical_offsets, strict=False):
@@ -352,6 +355,7 @@ class Pops:
         ):
             if offset > self._offsets.query(group, topic, queue_id):
                 self._commit(group, topic, queue_id, offset)
+                crashpoint("pop.committed")
 
     def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         if self._offsets.query(group, topic, queue_id) == UNKNOWN:
