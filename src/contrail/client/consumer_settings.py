@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from contrail.client.settings import CLIENT_SETTINGS, check_names, check_value
+from contrail.client.start_places import parse_consume_from_where
 from contrail.client.state.allocation import AllocationStrategy, strategy_named
 from contrail.client.state.flow_control import FlowLimits
 from contrail.errors import ConfigError
@@ -17,6 +18,8 @@ from contrail.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
 RETRIES_MAX = 16
 RETRIES_WITHOUT_END = 0x7FFFFFFF
+POP_BATCH_MAX = 32
+"""How many messages a broker hands out with one pop."""
 _RESERVED_GROUP = "DEFAULT_CONSUMER"
 
 
@@ -51,6 +54,12 @@ class ConsumerSettings:
     # beside the program.
     start_timeout_ms: int = 0
     offset_folder: Path | str | None = None
+    # Pop messages instead of pulling them; the broker says of which queues.
+    pop: bool = False
+    pop_invisible_time_ms: int = 60_000
+    pop_batch_nums: int = POP_BATCH_MAX
+    # So many popped messages of one assignment are held by this member.
+    pop_threshold_for_queue: int = 96
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -62,6 +71,24 @@ class ConsumerSettings:
             raise ConfigError(f"consume_timeout_minutes={shown(minutes)}: give a number, 0 or more")
         if self.pull_batch_size > 1024:
             raise ConfigError(f"pull_batch_size={self.pull_batch_size}: at most 1024")
+        self._check_pop()
+
+    def _check_pop(self) -> None:
+        if self.pop_batch_nums > POP_BATCH_MAX:
+            raise ConfigError(
+                f"pop_batch_nums={self.pop_batch_nums} must be at most {POP_BATCH_MAX}"
+            )
+        if not self.pop:
+            return
+        if self.orderly or self.model is MessageModel.BROADCASTING:
+            raise ConfigError("pop=True: orderly and broadcasting consumers pull; leave pop out")
+        if self.from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            raise ConfigError("consume_from_where: a group that pops starts first or last")
+
+    @property
+    def from_where(self) -> ConsumeFromWhere:
+        """Raises ``ConfigError`` for an unknown place."""
+        return parse_consume_from_where(self.consume_from_where)
 
     @property
     def model(self) -> MessageModel:
@@ -104,6 +131,9 @@ class ConsumerSettings:
 _LEAST = {
     "max_reconsume_times": -1,
     "pull_batch_size": 1,
+    "pop_invisible_time_ms": 1,
+    "pop_batch_nums": 1,
+    "pop_threshold_for_queue": 1,
     "consume_message_batch_max_size": 1,
     "consume_thread_max": 1,
     "pull_threshold_for_queue": 1,

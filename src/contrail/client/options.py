@@ -85,6 +85,10 @@ class PushOptions(ClientOptions, total=False):
     await_termination_ms_when_shutdown: int
     start_timeout_ms: int
     offset_folder: Path | str | None
+    pop: bool
+    pop_invisible_time_ms: int
+    pop_batch_nums: int
+    pop_threshold_for_queue: int
 
 
 class PopOptions(ClientOptions, total=False):

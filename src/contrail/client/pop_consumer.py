@@ -15,6 +15,7 @@ from typing import Self, Unpack
 from contrail.client import instances
 from contrail.client.instance import require_same_process
 from contrail.client.options import PopOptions
+from contrail.client.pop_handling import MessageHandler, PopHandling
 from contrail.client.pop_member import PopMember
 from contrail.client.pop_settings import split_pop_settings
 from contrail.client.popping import PoppedMessage, ack_once, prolong_once
@@ -167,6 +168,21 @@ class PopConsumer:
         if invisible_ms < 0:
             raise ClientError(f"invisible_ms={invisible_ms} must not be negative")
         await prolong_once(self._running().instance, self._group, message, invisible_ms)
+
+    async def run(self, handler: MessageHandler, concurrency: int = 20) -> None:
+        """Have a function handle messages, so many at once, until the consumer is closed.
+
+        Its invisible time is renewed while a message is handled. A message is acknowledged when
+        the function returns; when it raises, the message comes again later: after 10 s, 30 s, a
+        minute, and so on. A function without ``async`` is called in threads.
+
+        Raises:
+            ClientError: nothing is subscribed.
+        """
+        member = self._running()
+        if not self._subscriptions:
+            raise ClientError("there is nothing to handle: call subscribe() first")
+        await member.handle(PopHandling(self, handler, concurrency))
 
     async def release(self, message: PoppedMessage) -> None:
         """Let another member try now; Contrail's brokers hand it out a second later.

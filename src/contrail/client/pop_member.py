@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from contrail.client.instance import ClientInstance
 from contrail.client.message import MessageQueue, ReceivedMessage
+from contrail.client.pop_handling import PopHandling
 from contrail.client.pop_settings import PopSettings
 from contrail.client.popping import PoppedMessage, pop_once, prolong_once
 from contrail.errors import ClientError, RouteMissing
@@ -54,6 +55,7 @@ class PopMember:
         self._kept: deque[PoppedMessage] = deque()
         self._resting_until_s: dict[Place, float] = {}
         self._problem: ClientError | None = None
+        self._handling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Raises ``GroupTaken``."""
@@ -61,6 +63,9 @@ class PopMember:
 
     async def stop(self) -> None:
         """Leave the group; messages that were popped ahead become visible to others."""
+        if self._handling is not None:
+            self._handling.cancel()
+            await asyncio.wait({self._handling})
         pops, self._pops = list(self._pops.values()), {}
         for task in pops:
             task.cancel()
@@ -79,6 +84,23 @@ class PopMember:
         await self.instance.remove_consumer(self._group)
 
     # Receiving.
+
+    async def handle(self, handling: PopHandling) -> None:
+        """Handle messages until the member is stopped.
+
+        Raises:
+            ClientError: they are handled already.
+        """
+        if self._handling is not None:
+            raise ClientError(f"group {self._group!r} has a handler already: one run() at a time")
+        self._handling = self.instance.spawn(handling.run(), f"handlers of {self._group}")
+        try:
+            await asyncio.wait({self._handling})
+        finally:
+            # The caller may be cancelled, and its handlers with it.
+            self._handling.cancel()
+            await asyncio.wait({self._handling})
+            self._handling = None
 
     async def receive(self, count_max: int, timeout_ms: int) -> list[PoppedMessage]:
         """Messages as soon as there are some; none after ``timeout_ms``.

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from contrail.client.consumer_settings import POP_BATCH_MAX
 from contrail.client.settings import CLIENT_SETTINGS, check_names, check_value
 from contrail.client.start_places import parse_consume_from_where
 from contrail.errors import ConfigError
 from contrail.protocol.bodies.heartbeat import ConsumeFromWhere
-
-BATCH_MAX = 32
-"""How many messages a broker hands out with one pop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +18,7 @@ class PopSettings:
 
     consume_from_where: str | ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     pop_invisible_time_ms: int = 60_000
-    pop_batch_nums: int = BATCH_MAX
+    pop_batch_nums: int = POP_BATCH_MAX
     broker_suspend_max_time_ms: int = 15_000
     pull_time_delay_ms_when_exception: int = 1_000
 
@@ -28,8 +26,10 @@ class PopSettings:
         for field in fields(self):
             if type(field.default) is int:
                 check_value(field.name, getattr(self, field.name), int, least=1)
-        if self.pop_batch_nums > BATCH_MAX:
-            raise ConfigError(f"pop_batch_nums={self.pop_batch_nums} must be at most {BATCH_MAX}")
+        if self.pop_batch_nums > POP_BATCH_MAX:
+            raise ConfigError(
+                f"pop_batch_nums={self.pop_batch_nums} must be at most {POP_BATCH_MAX}"
+            )
         if self.start is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
             raise ConfigError("consume_from_where: a group that pops starts first or last")
 

@@ -63,8 +63,9 @@ async def pop_once(
     invisible_ms: int,
     wait_ms: int,
     from_first: bool,
+    queue_id: int = ALL_QUEUES,
 ) -> list[PoppedMessage]:
-    """Messages of all queues of one broker; it waits for some for ``wait_ms``.
+    """Messages of all queues of one broker, or of one; it waits for some for ``wait_ms``.
 
     Raises:
         BrokerRefused: the broker answered with an error.
@@ -75,7 +76,7 @@ async def pop_once(
     fields = {
         "consumerGroup": group,
         "topic": topic,
-        "queueId": str(ALL_QUEUES),
+        "queueId": str(queue_id),
         "maxMsgNums": str(count_max),
         "invisibleTime": str(invisible_ms),
         "pollTime": str(wait_ms),

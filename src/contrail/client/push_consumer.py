@@ -70,7 +70,9 @@ class PushConsumer:
         self._strategy = self._settings.strategy
         self._onlookers = Onlookers(tuple(hooks), trace_topic if trace else None, telemetry)
         self._subscriptions = Subscriptions(
-            group, with_retries=self._model is MessageModel.CLUSTERING
+            # Pops read the group's retries themselves.
+            group,
+            with_retries=self._model is MessageModel.CLUSTERING and not self._settings.pop,
         )
         self._handler: Handler | None = None
         self._paused: set[MessageQueue] = set()

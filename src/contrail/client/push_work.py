@@ -8,6 +8,7 @@ from collections.abc import Collection, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from contrail.client.assigned_queues import AssignedQueues
+from contrail.client.broker_rebalancing import BrokerRebalancer
 from contrail.client.consumed_message import ConsumedMessage, Reader
 from contrail.client.consumer_settings import ConsumerSettings
 from contrail.client.consuming import Bell, Handler, HandlerRun, Watch, Workers
@@ -19,6 +20,7 @@ from contrail.client.message import Message, MessageQueue, SendReceipt
 from contrail.client.message_stream import MessageStreams, Owner
 from contrail.client.offset_stores import LocalOffsets, OffsetStore, RemoteOffsets
 from contrail.client.outgoing import Outgoing, prepare
+from contrail.client.pop_reader import PoppedQueues, PopSupply
 from contrail.client.producer_settings import ProducerSettings
 from contrail.client.queue_locks import QueueLocks
 from contrail.client.queue_reader import QueueReader
@@ -113,7 +115,7 @@ class PushWork:
         )
         self._locks = QueueLocks(instance, self.group) if self.needs_locks else None
         self.supply = self._open_supply(is_broadcasting)
-        self.queues = AssignedQueues(
+        self.queues = (PoppedQueues if settings.pop else AssignedQueues)(
             self,
             self.supply,
             self._offsets,
@@ -121,7 +123,7 @@ class PushWork:
             places=self._places,
             share_again=lambda: self.rebalancer.soon(),
         )
-        self.rebalancer = Rebalancer(
+        self.rebalancer = (BrokerRebalancer if settings.pop else Rebalancer)(
             instance,
             group=self.group,
             message_model=settings.model,
@@ -145,6 +147,8 @@ class PushWork:
         send_back = SendBack(
             self.instance, self.group, retries_max=settings.retries_max, sender=self._sender
         )
+        if settings.pop:
+            return PopSupply(send_back, retries_max=settings.retries_max, call_one=self._call_one)
         if not settings.orderly:
             return ConcurrentSupply(
                 send_back, is_broadcasting=is_broadcasting, call_one=self._call_one
@@ -185,7 +189,9 @@ class PushWork:
     def _start_loops(self) -> None:
         self._spawn_loop(self._persist_forever(), "progress")
         self._spawn_loop(self._topics.watch(), "topics")
-        if self._locks is not None:
+        if isinstance(self.queues, PoppedQueues):
+            self._spawn_loop(self.queues.renew_forever(self._timeout_ms), "renewals")
+        elif self._locks is not None:
             self._spawn_loop(self.queues.renew_locks_forever(self._locks), "locks")
         else:
             self._spawn_loop(self._expire_forever(), "timeouts")

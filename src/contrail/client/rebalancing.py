@@ -149,7 +149,7 @@ class Rebalancer:
 
     async def _members(self, route: TopicRoute) -> list[str]:
         """The group's client ids, from any broker of the topic that answers."""
-        addresses = _one_address_each(route)
+        addresses = one_address_each(route)
         random.shuffle(addresses)
         problem: ClientError | None = None
         for address in addresses:
@@ -187,7 +187,7 @@ class Rebalancer:
             raise ClientError(f"broker {address}: {error}") from error
 
 
-def _one_address_each(route: TopicRoute) -> list[str]:
+def one_address_each(route: TopicRoute) -> list[str]:
     """Of each broker its master, else any slave: all of them know the members."""
     return [
         broker.addresses.get(MASTER_ID) or random.choice(list(broker.addresses.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contrail.client.blocking.client import BlockingClient
 from contrail.client.pop_consumer import PopConsumer as _Twin
+from contrail.client.pop_handling import MessageHandler
 from contrail.client.popping import PoppedMessage
 from contrail.client.subscriptions import Sql92
 from contrail.model.subscription import ALL_TAGS
@@ -45,6 +46,18 @@ class PopConsumerCalls(BlockingClient[_Twin]):
             ClientError: the broker did not confirm it; the message may come again.
         """
         return self._run(self._twin.extend, message, invisible_ms)
+
+    def run(self, handler: MessageHandler, concurrency: int = 20) -> None:
+        """Have a function handle messages, so many at once, until the consumer is closed.
+
+        Its invisible time is renewed while a message is handled. A message is acknowledged when
+        the function returns; when it raises, the message comes again later: after 10 s, 30 s, a
+        minute, and so on. A function without ``async`` is called in threads.
+
+        Raises:
+            ClientError: nothing is subscribed.
+        """
+        return self._run(self._twin.run, handler, concurrency)
 
     def release(self, message: PoppedMessage) -> None:
         """Let another member try now; Contrail's brokers hand it out a second later.

@@ -14,7 +14,7 @@ BROKER_DECIDES = 0
 DEAD_LETTER = -1
 
 _DELAYS_MS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
-_LEVEL_MAX = len(_DELAYS_MS) - 1
+LEVEL_MAX = len(_DELAYS_MS) - 1
 
 
 def delay_level(delay: int | float | timedelta | None) -> int:
@@ -44,15 +44,15 @@ def delay_ms(delay: int | float | timedelta) -> int:
     if not isinstance(seconds, float) or not 0 <= seconds * 1000 <= longest_ms:
         raise ConfigError(
             f"a message cannot come again after {delay!r}: give 0.0 to {longest_ms / 1000} seconds "
-            f"(a float, or a timedelta), or a delay level of 1 to {_LEVEL_MAX} (an int)"
+            f"(a float, or a timedelta), or a delay level of 1 to {LEVEL_MAX} (an int)"
         )
     return int(seconds * 1000)
 
 
 def _level(delay: int) -> int:
-    if not 1 <= delay <= _LEVEL_MAX:
+    if not 1 <= delay <= LEVEL_MAX:
         raise ConfigError(
-            f"delay level {delay} does not exist: an int is a level of 1 to {_LEVEL_MAX}; seconds "
+            f"delay level {delay} does not exist: an int is a level of 1 to {LEVEL_MAX}; seconds "
             f"are a float, such as {abs(float(delay))}, or a timedelta"
         )
     return delay

@@ -135,6 +135,19 @@ def decode_assignment_question(body: bytes) -> AssignmentQuestion:
         )
 
 
+def encode_assignment_question(question: AssignmentQuestion) -> bytes:
+    """The body of QUERY_ASSIGNMENT."""
+    return encode_body(
+        {
+            "clientId": question.client_id,
+            "consumerGroup": question.group,
+            "messageModel": "BROADCASTING" if question.broadcasts else "CLUSTERING",
+            "strategyName": question.strategy,
+            "topic": question.topic,
+        }
+    )
+
+
 def encode_assignments(queues: Iterable[MessageQueue] | None, mode: str) -> bytes:
     """The answer to QUERY_ASSIGNMENT; without queues (None) a client keeps those that it has."""
     if queues is None:
