@@ -363,7 +363,7 @@ class Broker:
 
     def _rights_changed(self) -> None:
         self.pulls.held.check_held()
-        self.kinds.pop.waits.check_waiting(self.access.may_stay)
+        self.kinds.pop.check_waiting(self.access.may_stay)
 
     def _make_intake(self) -> Intake:
         return Intake(

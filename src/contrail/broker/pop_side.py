@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from contrail.broker.handlers.pop import PopHandlers
 from contrail.broker.handlers.pop_acks import PopAckHandlers
 from contrail.broker.handlers.pop_looks import PopLookHandlers
+from contrail.broker.handlers.pop_operators import PopOperatorHandlers
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.services.ordered_pops import OrderedPops
 from contrail.broker.services.pop_admission import PopAdmission
 from contrail.broker.services.pop_memory import PopMemory
 from contrail.broker.services.pop_reads import PopReads
 from contrail.broker.services.pop_revive import PopRevive
-from contrail.broker.services.pop_waits import PopWaits, Serve
+from contrail.broker.services.pop_waits import MayStay, PopWaits, Serve
 from contrail.broker.services.pops import Pops
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.parked_pulls import ParkedPulls
@@ -146,6 +147,14 @@ class PopSide:
         self._acks = PopAckHandlers(
             self.pops, self.ordered, tables.topics, need.store, need.answers, need.clock
         )
+        self._operators = PopOperatorHandlers(
+            self.pops,
+            self.ordered,
+            tables.consumers,
+            need.store,
+            need.answers,
+            broker_name=tables.settings.config.broker_name,
+        )
         self._looks = PopLookHandlers(
             admission,
             reads,
@@ -173,7 +182,8 @@ class PopSide:
         self.waits.serve = self.notifications.serve = served
 
     def table(self) -> dict[int, Handler]:
-        return {**self._handlers.table(), **self._acks.table(), **self._looks.table()}
+        families = (self._handlers, self._acks, self._looks, self._operators)
+        return {code: handler for family in families for code, handler in family.table().items()}
 
     def register(self, schedule: Schedule) -> None:
         schedule.every(lambda: self.revive.interval_ms, self._run, name="pop")
@@ -189,6 +199,11 @@ class PopSide:
         """Messages became visible."""
         self.waits.arrived(arrivals)
         self.notifications.arrived(arrivals)
+
+    def check_waiting(self, may_stay: MayStay) -> None:
+        """Users or rights have changed: serve what may wait no longer."""
+        self.waits.check_waiting(may_stay)
+        self.notifications.check_waiting(may_stay)
 
     def wake_topic(self, topic: str) -> None:
         """A topic was changed, reset or deleted: look again at what waits for it."""

@@ -9,6 +9,7 @@ import typer
 from contrail.cli.completion import group_names, topic_names
 from contrail.cli.exits import CommandFailed
 from contrail.cli.group_facts import member_words, require_group, total
+from contrail.cli.group_in_flight import ack_message, inflight, return_message
 from contrail.cli.group_seek import clone, seek
 from contrail.cli.output import (
     AsJson,
@@ -42,7 +43,7 @@ _QUEUE_COLUMNS = ["topic", "broker", "queue_id", "queue_offset_max", "consumer_o
 
 @app.callback()
 def group() -> None:
-    """Consumer groups: list, describe, lag, seek, clone, create, delete."""
+    """Consumer groups: list, describe, lag, seek, clone, in flight, create, delete."""
 
 
 @app.command("list")
@@ -141,6 +142,9 @@ def lag(
 
 app.command()(seek)
 app.command()(clone)
+app.command()(inflight)
+app.command("return")(return_message)
+app.command("ack")(ack_message)
 
 
 @app.command()

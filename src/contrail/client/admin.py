@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contrail.client.admin_cluster import ClusterAdmin
+from contrail.client.admin_in_flight import InFlightAdmin
 
 
-class Admin(ClusterAdmin):
+class Admin(InFlightAdmin):
     """Looks at a cluster and changes it. Works with Contrail and with RocketMQ 4.9 and 5.x.
 
     ::

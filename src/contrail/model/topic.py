@@ -238,5 +238,14 @@ def pop_retry_topic_v2(topic: str, group: str) -> str:
     return f"{RETRY_PREFIX}{group}+{topic}"
 
 
+def normal_topic(topic: str, group: str) -> str:
+    """The topic whose retries a group's pop retry topic holds; another topic itself."""
+    for separator in "+_":
+        start = f"{RETRY_PREFIX}{group}{separator}"
+        if topic.startswith(start):
+            return topic[len(start) :]
+    return topic
+
+
 def is_pop_retry_v2(topic: str) -> bool:
     return topic.startswith(RETRY_PREFIX) and "+" in topic

@@ -45,6 +45,7 @@ NOT_IN_GROUPS = frozenset(
         RequestCode.ACK_MESSAGE,
         RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.DECIDE_IN_FLIGHT,
         # A group in mode POP would stand still.
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         # A topic that only the leader deleted would keep its queues at the other members.

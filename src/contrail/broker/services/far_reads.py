@@ -54,6 +54,7 @@ _QUESTIONS = frozenset(
         RequestCode.GET_BROKER_RUNTIME_INFO,
         RequestCode.LIST_TRANSACTIONS,
         RequestCode.LIST_SYSTEM_MESSAGES,
+        RequestCode.LIST_IN_FLIGHT,
         RequestCode.NOTIFICATION,
         RequestCode.PEEK_MESSAGE,
     }

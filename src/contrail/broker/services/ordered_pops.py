@@ -133,6 +133,24 @@ class OrderedPops:
             holder=holder,
         )
 
+    # Asking.
+
+    def of_group(self, group: str) -> list[tuple[Queue, OrderBatch]]:
+        """The batches of a group that has messages in hand."""
+        return [(queue, batch) for queue, batch in self.batches.items() if queue[0] == group]
+
+    def open_offsets(self, queue: Queue) -> list[int]:
+        """The messages of a queue's batch that are neither acknowledged nor visible again."""
+        batch = self.batches.find(queue)
+        if batch is None:
+            return []
+        now_ms = self._clock.now_ms()
+        return [
+            offset
+            for offset in batch.open_offsets(self._offsets.query(*queue))
+            if batch.visible_at_ms(offset) > now_ms
+        ]
+
     # Acknowledging.
 
     def acknowledge(self, queue: Queue, queue_offset: int, pop_time_ms: int) -> None:

@@ -52,6 +52,7 @@ from contrail.model.topic import (
     RETRY_PREFIX,
     TIMER_TOPIC,
     TopicConfig,
+    normal_topic,
     pop_retry_topic,
     pop_retry_topic_v2,
 )
@@ -377,7 +378,7 @@ class PopRevive:
 
     def _is_wanted(self, checkpoint: Checkpoint) -> bool:
         """Whether topic and group still exist."""
-        normal = _normal_topic(checkpoint.topic, checkpoint.group)
+        normal = normal_topic(checkpoint.topic, checkpoint.group)
         return (
             self._topics.find(normal) is not None and self._find_group(checkpoint.group) is not None
         )
@@ -483,12 +484,3 @@ class PopRevive:
     def delivered_end(self) -> int:
         """The end of the last append of deliveries."""
         return self._delivered_end
-
-
-def _normal_topic(topic: str, group: str) -> str:
-    """The topic whose retries a pop retry topic holds."""
-    for separator in "+_":
-        start = f"{RETRY_PREFIX}{group}{separator}"
-        if topic.startswith(start):
-            return topic[len(start) :]
-    return topic

@@ -152,6 +152,14 @@ class ConsumerTable(Watched):
         found = self._groups.get(group)
         return None if found is None else found.channel_of(client_id)
 
+    def client_at(self, group: str, address: str) -> str | None:
+        """The client of a group's connection from an ``ip:port``."""
+        found = self._groups.get(group)
+        if found is None:
+            return None
+        ids = (c.client_id for peer, c in found.channels.items() if peer.address == address)
+        return next(ids, None)
+
     def refusal(
         self, data: ConsumerData, channel: ClientChannel, *, with_subscriptions: bool
     ) -> str | None:

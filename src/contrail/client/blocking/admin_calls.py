@@ -11,6 +11,7 @@ from collections.abc import (
 from typing import Any, Literal
 
 from contrail.client.admin import Admin as _Twin
+from contrail.client.admin_in_flight import InFlightPage
 from contrail.client.admin_many_topics import (
     QueueAnswers,
     Range,
@@ -62,6 +63,29 @@ from contrail.protocol.json_style import MessageQueue
 
 class AdminCalls(BlockingClient[_Twin]):
     """Every coroutine of ``contrail.client.admin.Admin`` as a call that waits."""
+
+    def in_flight(
+        self, group: str, topic: str | None = None, *, count_max: int = 100
+    ) -> list[InFlightPage]:
+        """A group's messages in flight, broker by broker; only Contrail's brokers list them.
+
+        Raises:
+            ClientError: no broker of the cluster lists them.
+        """
+        return self._run(self._twin.in_flight, group, topic, count_max=count_max)
+
+    def ack_in_flight(self, group: str, handle: str) -> None:
+        """Acknowledge a message for its consumer: it does not come again.
+
+        Raises:
+            ClientError: the handle is none.
+            BrokerRefused: it names no message in flight.
+        """
+        return self._run(self._twin.ack_in_flight, group, handle)
+
+    def return_in_flight(self, group: str, handle: str) -> None:
+        """Let the group's other members have a message now; raises like ``ack_in_flight``."""
+        return self._run(self._twin.return_in_flight, group, handle)
 
     def brokers(self, *, cluster: str | None = None) -> list[BrokerAddress]:
         """Every broker, replicas too, by cluster and name."""
