@@ -46,7 +46,9 @@ from tests.e2e.metrics_scene import (
 ON = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "contrail.json"
 # Rows that a scene of a minute cannot fill are listed here, each with its reason; none is now.
-UNSEEN: dict[str, str] = {}
+UNSEEN: dict[str, str] = {
+    "contrail_pop_redeliveries_total": "counted in test_pop, where time is moved",
+}
 
 
 def port_of(cluster: LocalCluster) -> int:

@@ -446,3 +446,20 @@ def test_records_of_apaches_other_form_are_not_forgotten(
     broker.broker.stop()
     with pytest.raises(ConfigError, match="POP_ROLLBACK"):
         broker.broker.start()
+
+
+@pytest.mark.proves("kinds.pop.metrics")
+def test_metrics_count_what_is_in_flight_and_what_comes_again(
+    cluster: LocalCluster, broker: PopAsker
+) -> None:
+    app = cluster.brokers[0].app
+    assert app is not None
+    for number in range(3):
+        broker.stored(TOPIC, b"%d" % number)
+    found = broker.popped()
+    broker.ack(found[0])
+    assert app.kinds.pop.pops.table.in_flight(GROUP, TOPIC) == 2
+    advance(cluster, OVER_MS)
+    eventually(lambda: in_flight(cluster) == 0, "the others are stored again")
+    assert app.kinds.pop.revive.redelivered_counts == {(TOPIC, GROUP): 2}
+    assert app.kinds.pop.revive.overdue_ms(cluster.clock.now_ms()) == 0

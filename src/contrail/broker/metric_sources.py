@@ -58,6 +58,7 @@ def broker_metrics(
             ways=ways,
             times=times,
             lags=lags,
+            pops=kinds.pop.revive,
             attempt=far_reads.attempt,
             clock=clock,
             topic_count=lambda: len(tables.topics.table.topics),

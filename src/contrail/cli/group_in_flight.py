@@ -68,10 +68,11 @@ def inflight(
 
 def _fields(one: InFlight) -> dict[str, object]:
     fields = asdict(one)
+    del fields["pop_time_ms"], fields["visible_ms"]
     return {
         **fields,
-        "pop_timestamp_ms": fields.pop("pop_time_ms"),
-        "visible_timestamp_ms": fields.pop("visible_ms"),
+        "pop_timestamp_ms": one.pop_time_ms,
+        "visible_timestamp_ms": one.visible_ms,
     }
 
 

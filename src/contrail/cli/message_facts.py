@@ -18,11 +18,24 @@ from contrail.cli.message_story import (
 from contrail.cli.output import complain
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import ReceivedMessage
-from contrail.errors import BrokerRefused, MessageIllegal, RemoteProtocolError, RouteMissing
+from contrail.errors import (
+    BrokerRefused,
+    ClientError,
+    MessageIllegal,
+    RemoteProtocolError,
+    RouteMissing,
+)
 from contrail.model.host import Host, unpack_host
 from contrail.model.message_id import decode_offset_message_id
 from contrail.model.properties import KEY_SEPARATOR, UNIQ_KEY
-from contrail.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC, dlq_topic, retry_topic
+from contrail.model.topic import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    dlq_topic,
+    pop_retry_topic,
+    retry_topic,
+)
+from contrail.protocol.bodies.in_flight import InFlight
 from contrail.protocol.bodies.trace import (
     PubTrace,
     SubAfterTrace,
@@ -32,6 +45,7 @@ from contrail.protocol.bodies.trace import (
 from contrail.protocol.codes import ResponseCode
 
 _PORT_MAX = 65_535
+_POPPED_MAX = 1000
 _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
@@ -83,7 +97,7 @@ def story_of(
     groups = _groups(admin, topic, traced)
     copies = [
         copy
-        for name in (*([topic] if topic else []), *_group_topics(groups))
+        for name in (*([topic] if topic else []), *_group_topics(groups, topic))
         for copy in copies_in(admin, name, message_id, damage)
     ]
     copies += [
@@ -97,7 +111,8 @@ def story_of(
             f"{elsewhere(message_id)}"
         )
     progress = _progress(admin, groups, [copy for copy in copies if copy.queue.topic == topic])
-    return tell(message_id, topic, traces=traced, copies=copies, progress=progress)
+    popped = list(_popped(admin, groups, topic, message_id))
+    return tell(message_id, topic, traces=traced, copies=copies, progress=progress, popped=popped)
 
 
 def ids_by_key(
@@ -174,10 +189,23 @@ def _groups(admin: Admin, topic: str | None, traced: Iterable[Traced]) -> list[s
     return sorted(found)
 
 
-def _group_topics(groups: Iterable[str]) -> Iterator[str]:
+def _group_topics(groups: Iterable[str], topic: str | None) -> Iterator[str]:
     for group in groups:
         yield retry_topic(group)
         yield dlq_topic(group)
+        if topic is not None:
+            yield pop_retry_topic(topic, group)
+
+
+def _popped(
+    admin: Admin, groups: Iterable[str], topic: str | None, message_id: str
+) -> Iterator[tuple[str, InFlight]]:
+    """The message in the hands of consumers that popped it; Apache's brokers do not tell."""
+    for group in groups:
+        with suppress(ClientError):
+            for page in admin.in_flight(group, topic, count_max=_POPPED_MAX):
+                found = (one for one in page.messages if one.message_id == message_id)
+                yield from ((group, one) for one in found)
 
 
 def _progress(

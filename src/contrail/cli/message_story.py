@@ -11,6 +11,7 @@ step             told by
 ``deliver``      the trace of a consumer: one for each try
 ``retry``        a copy in the retry topic of a group
 ``dead-letter``  a copy in the dead letter topic of a group
+``in-flight``    a consumer that popped it and has not acknowledged it
 ``progress``     the offset of a group on the message's queue
 ===============  ============================================================================
 """
@@ -23,8 +24,9 @@ from typing import NamedTuple
 
 from contrail.cli.output import time_text
 from contrail.client.message import ReceivedMessage
-from contrail.model.properties import REAL_TOPIC, TIMER_OUT_MS
+from contrail.model.properties import ORIGIN_GROUP, REAL_TOPIC, TIMER_OUT_MS
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
+from contrail.protocol.bodies.in_flight import InFlight
 from contrail.protocol.bodies.trace import (
     EndTransactionTrace,
     PubTrace,
@@ -38,6 +40,7 @@ CLIENT_TRACE = "client trace"
 BROKER_TRACE = "broker trace"
 STORED = "stored copy"
 OFFSETS = "group offset"
+IN_FLIGHT = "broker's table"
 
 # Steps of one moment and one try in the order in which they happen.
 _ORDER = ("send", "transaction", "deliver", "wait", "recall", "store", "retry", "dead-letter")
@@ -110,11 +113,13 @@ def tell(
     traces: Iterable[Traced],
     copies: Iterable[ReceivedMessage],
     progress: Iterable[GroupProgress],
+    popped: Iterable[tuple[str, InFlight]] = (),
 ) -> Story:
     """The story of a message; ``copies`` are those of its topic and of all others."""
     traced, stored = list(traces), list(copies)
     steps = [*_sends(traced, stored), *_traced_steps(traced), *map(_copy_step, stored)]
     steps.sort(key=_moment)
+    steps += [_in_flight_step(group, one) for group, one in popped]
     steps += _progress_steps(progress, steps)
     labels = stored[0].properties if stored else _labels(traced)
     return Story(
@@ -238,13 +243,35 @@ def _kind_of(copy: ReceivedMessage) -> tuple[str, str | None, str]:
         text = f"given up after {copy.reconsume_times} tries, in {place}"
         return "dead-letter", topic.removeprefix(DLQ_PREFIX), text
     if topic.startswith(RETRY_PREFIX):
-        return "retry", topic.removeprefix(RETRY_PREFIX), f"{copy.reconsume_times}, in {place}"
+        origin = copy.properties.get(ORIGIN_GROUP) or topic.removeprefix(RETRY_PREFIX)
+        return "retry", origin, f"{copy.reconsume_times}, in {place}"
     if not real:
         return "store", None, f"{place}, {len(copy.body)} bytes"
     due = copy.properties.get(TIMER_OUT_MS, "")
     until = f" until {time_text(int(due))}" if due.isdecimal() else ""
     group = real.removeprefix(RETRY_PREFIX) if real.startswith(RETRY_PREFIX) else None
     return "wait", group, f"for {real}{until}, in {place}"
+
+
+# From brokers' tables.
+
+
+def _in_flight_step(group: str, one: InFlight) -> Step:
+    holder = one.client_id or one.holder or "a consumer of before a restart"
+    text = (
+        f"popped for the {one.attempts}. time, held by {holder} until {time_text(one.visible_ms)}: "
+        f"{one.handle}"
+    )
+    return Step(
+        "in-flight",
+        one.pop_time_ms,
+        IN_FLIGHT,
+        text,
+        group=group,
+        queue_id=one.queue_id,
+        queue_offset=one.queue_offset,
+        attempt=one.attempts,
+    )
 
 
 # From offsets.

@@ -58,7 +58,7 @@ class ConsumerSettings:
     pop: bool = False
     pop_invisible_time_ms: int = 60_000
     pop_batch_nums: int = POP_BATCH_MAX
-    # So many popped messages of one assignment are held by this member.
+    # How many popped messages of one assignment the consumer holds.
     pop_threshold_for_queue: int = 96
 
     def __post_init__(self) -> None:

@@ -35,6 +35,7 @@ from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.subscription import SubscriptionData
 from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.ha_status import HaStatus, LastRefusal, MasterLink, SlaveLink
+from contrail.protocol.bodies.in_flight import InFlight
 from contrail.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from contrail.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueue
 from contrail.protocol.json_style import MessageQueue
@@ -44,6 +45,21 @@ COMMANDS = Commands(["-n", "name-server:9876"])
 BROKER = BrokerAddress("main", "broker-a", 0, "10.0.0.5:10911")
 OTHER = BrokerAddress("main", "broker-b", 0, "10.0.0.6:10911")
 QUEUE = MessageQueue("orders", "broker-a", 0)
+
+POPPED = InFlight(
+    topic="orders",
+    real_topic="%RETRY%billing_orders",
+    queue_id=0,
+    queue_offset=7,
+    message_id="ID",
+    pop_time_ms=NOW_MS,
+    visible_ms=NOW_MS + 60_000,
+    attempts=5,
+    holder="10.0.0.9:5000",
+    client_id="member-1",
+    in_order=False,
+    handle="orders/7/1/60000/0/1/broker-a/0/7",
+)
 
 
 def broker(started_ago_ms: int = 60_000, **facts: Any) -> BrokerFacts:
@@ -198,6 +214,7 @@ FAULTS: dict[str, Any] = {
         topics={"orders": topic(stats=TopicStats("orders", (QueueStats(QUEUE, 5, 10, NOW_MS),)))},
     ),
     "dlq-growing": group(owner(), dead_letters=DEAD),
+    "never-acknowledged": group(owner(), in_flight=(POPPED,)),
     "poison-message": group(owner(), retried=(RetriedMessage("orders", "ID", 5, NOW_MS),)),
     "models-disagree": group(
         owner(), altered(member("two"), properties={"messageModel": "BROADCASTING"})

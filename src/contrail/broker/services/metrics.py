@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from contrail.broker.services.creation_times import CreationTimes
 from contrail.broker.services.lag_metrics import Attempt, GroupLag, LagLooks
@@ -64,6 +65,18 @@ Samples = Iterable[tuple[Values, float]]
 Rows = Iterable[tuple[Values, list[int], float]]
 
 
+class PopFigures(Protocol):
+    """Counts of the deliveries of popped messages."""
+
+    lost_count: int
+
+    @property
+    def redelivered_counts(self) -> Mapping[tuple[str, str], int]:
+        """By topic and group: deliveries since the start."""
+
+    def overdue_ms(self, now_ms: int) -> int: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSources:
     """Where the figures of a broker are."""
@@ -80,6 +93,7 @@ class MetricSources:
     creations: CreationTimes
     ways: Ways
     times: RequestTimes
+    pops: PopFigures
     lags: LagLooks
     attempt: Attempt
     clock: Clock
@@ -135,6 +149,7 @@ class BrokerMetrics:
         yield from self._store_lines()
         if self._from.timers_enabled:
             yield from self._timer_lines()
+        yield from self._pop_lines()
         yield from self._replication_lines()
 
     def _gauges(self, metric: Metric, samples: Samples) -> Iterator[str]:
@@ -314,6 +329,13 @@ class BrokerMetrics:
         except NotInMemory:
             return None
         return self._age_ms(rows[0].physical_offset) if rows else 0
+
+    def _pop_lines(self) -> Iterator[str]:
+        revive, now_ms = self._from.pops, self._from.clock.now_ms()
+        rows = revive.redelivered_counts.items()
+        yield from self._gauges(table.POP_REDELIVERIES, [(key, count) for key, count in rows])
+        yield from self._gauges(table.POP_OVERDUE, [((), revive.overdue_ms(now_ms))])
+        yield from self._gauges(table.POP_LOST, [((), revive.lost_count)])
 
     def _replication_lines(self) -> Iterator[str]:
         status = self._from.replication()

@@ -12,7 +12,7 @@ the log is durable as far as everything it speaks of.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -152,7 +152,8 @@ class PopRevive:
         self._delivered_end = 0
         self._refused = False
         self._is_behind = False
-        self.redelivered_count = 0
+        # By topic and group: deliveries since the start.
+        self.redelivered_counts: Counter[tuple[str, str]] = Counter()
         self.lost_count = 0
 
     @property
@@ -353,7 +354,6 @@ class PopRevive:
         run = self._deliveries.append(drafts)
         crashpoint("pop.redelivered")
         self._delivered_end = run.physical_end
-        self.redelivered_count += len(drafts)
         for (checkpoint, offset), physical_offset in zip(
             of_drafts, run.physical_offsets, strict=True
         ):
@@ -362,6 +362,8 @@ class PopRevive:
                 _Delivered(physical_offset, checkpoint.revive_queue, entry.revive_offset)
             )
             self._table.settle(checkpoint, offset)
+            named = normal_topic(checkpoint.topic, checkpoint.group), checkpoint.group
+            self.redelivered_counts[named] += 1
 
     def _ensure_retry_topic(self, topic: str, group: str, now_ms: int) -> None:
         if self._topics.find(topic) is None:
@@ -474,6 +476,11 @@ class PopRevive:
             if self._kept[first.revive_queue] < first.revive_offset:
                 break
             self._delivered.popleft()
+
+    def overdue_ms(self, now_ms: int) -> int:
+        """How long the first message that has not come again is late."""
+        due_ms = self._table.next_due_ms
+        return 0 if due_ms is None else max(0, now_ms - due_ms)
 
     @property
     def known_from(self) -> int | None:

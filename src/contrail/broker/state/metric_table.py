@@ -92,6 +92,22 @@ QUEUE_LAG = Metric(
     "Messages of one queue that a group has not consumed",
     _QUEUE_LAG,
 )
+POP_REDELIVERIES = Metric(
+    "contrail_pop_redeliveries_total",
+    _COUNTER,
+    "Popped messages that came again because no consumer acknowledged them",
+    ("topic", "consumer_group"),
+)
+POP_OVERDUE = Metric(
+    "contrail_pop_overdue_milliseconds",
+    _GAUGE,
+    "How long ago the first popped message that has not come again should have",
+)
+POP_LOST = Metric(
+    "contrail_pop_lost_total",
+    _COUNTER,
+    "Popped messages that were gone when they were due again",
+)
 DEAD_LETTERS = Metric(
     "rocketmq_send_to_dlq_messages_total",
     _COUNTER,
@@ -189,7 +205,8 @@ DELAYS = Metric(
 METRICS: tuple[Metric, ...] = (
     WATERMARK, PERMISSION, TOPICS, GROUPS, MESSAGES_IN, BYTES_IN, SIZES, MESSAGES_OUT, BYTES_OUT,
     TOPIC_CREATION, GROUP_CREATION, PRODUCERS, CONSUMERS, LAG, LAG_LATENCY, IN_FLIGHT,
-    QUEUEING_LATENCY, READY, QUEUE_LAG, DEAD_LETTERS, COMMITS, ROLLBACKS, FINISH_LATENCY,
+    QUEUEING_LATENCY, READY, QUEUE_LAG, POP_REDELIVERIES, POP_OVERDUE, POP_LOST, DEAD_LETTERS,
+    COMMITS, ROLLBACKS, FINISH_LATENCY,
     HALF_MESSAGES, REQUESTS, WAYS, STORAGE_SIZE, FLUSH_BEHIND, DISPATCH_BEHIND, DAMAGED_RECORDS,
     DAMAGED_SKIPS, SCRUBBED_BYTES, REPAIRED_ROWS, RESERVE_TIME,
     TIMER_ENQUEUE_LAG, TIMER_ENQUEUE_LATENCY, TIMER_DEQUEUE_LAG, TIMER_DEQUEUE_LATENCY, TIMING,

@@ -34,6 +34,9 @@ class Commands:
     def clients_of(self, group: str) -> str:
         return self._contrail("client", "list", "--group", group)
 
+    def in_flight(self, group: str) -> str:
+        return self._contrail("group", "inflight", group)
+
     def dead_letters(self, group: str) -> str:
         return self._contrail("dlq", "show", group)
 

@@ -23,6 +23,7 @@ from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.topic import RETRY_PREFIX, Perm, TopicConfig
 from contrail.protocol.bodies.ha_status import HaStatus
 from contrail.protocol.bodies.heartbeat import ConsumeType, MessageModel
+from contrail.protocol.bodies.in_flight import InFlight
 from contrail.protocol.bodies.routes import TopicRouteData
 from contrail.protocol.bodies.running_info import ConsumerRunningInfo
 from contrail.protocol.json_style import MessageQueue
@@ -157,6 +158,8 @@ class GroupFacts:
     unwanted: Mapping[str, int] = field(default_factory=dict)
     dead_letters: TopicStats | None = None
     retried: tuple[RetriedMessage, ...] = ()
+    # Popped messages that come again first, of each broker.
+    in_flight: tuple[InFlight, ...] = ()
 
     @property
     def is_broadcasting(self) -> bool:

@@ -32,6 +32,7 @@ from contrail.client.message import ReceivedMessage
 from contrail.errors import ClientError, RouteMissing
 from contrail.model.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from contrail.model.topic import RETRY_PREFIX, Perm, TopicConfig, dlq_topic, retry_topic
+from contrail.protocol.bodies.in_flight import InFlight
 from contrail.protocol.bodies.running_info import ConsumerRunningInfo
 from contrail.wire.addresses import split_address
 
@@ -211,6 +212,10 @@ class Gathering:
             ),
         )
 
+    def _popped(self, group: str) -> tuple[InFlight, ...]:
+        pages = self._admin.in_flight(group)
+        return tuple(one for page in pages for one in page.messages)
+
     def _second_look(self, facts: GroupFacts, topic: str | None) -> GroupFacts:
         """Slow requests are sent only where there may be a finding."""
         if _is_at_work(facts):
@@ -230,6 +235,7 @@ class Gathering:
             },
             unwanted=self._unwanted(facts, topic),
             dead_letters=self._stats(dlq_topic(facts.group)),
+            in_flight=_asked(lambda: self._popped(facts.group), ()),
             retried=self._retried(facts.group),
         )
 

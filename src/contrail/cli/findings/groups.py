@@ -180,3 +180,26 @@ def poison_message(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
                 for one in failing[:5]
             ),
         )
+
+
+def never_acknowledged(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
+    """A popped message is handed out again and again, and no consumer acknowledges it."""
+    failing = [one for one in facts.in_flight if one.attempts > POISON_RETRY_COUNT]
+    if failing:
+        worst = max(failing, key=lambda one: one.attempts)
+        yield Finding(
+            "never-acknowledged",
+            Severity.WARNING,
+            f"group {facts.group}",
+            f"A message of topic {worst.topic} was popped {worst.attempts} times by group "
+            f"{facts.group}, and no consumer has acknowledged it.",
+            "Its handler fails, or takes longer than the invisible time without renewing it: the "
+            "acknowledgement then comes too late. See who has it, mend the handler or raise "
+            f"pop_invisible_time_ms; `contrail group ack {facts.group} HANDLE` ends it by hand.",
+            commands.in_flight(facts.group),
+            tuple(
+                f"{one.message_id or one.handle} of {one.topic}: {one.attempts} times, held by "
+                f"{one.client_id or one.holder or 'a consumer of before a restart'}"
+                for one in failing[:5]
+            ),
+        )

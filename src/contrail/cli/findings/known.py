@@ -44,6 +44,7 @@ GROUP_FINDINGS: Mapping[str, Callable[[GroupFacts, Commands], Iterator[Finding]]
     "offset-expired": groups.offset_expired,
     "dlq-growing": groups.dead_letters_growing,
     "poison-message": groups.poison_message,
+    "never-acknowledged": groups.never_acknowledged,
     "models-disagree": members.models_disagree,
     "subscriptions-disagree": members.subscriptions_disagree,
     "members-idle": members.members_idle,
