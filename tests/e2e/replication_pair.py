@@ -74,7 +74,10 @@ class CuttingProxy:
         self._random = random.Random(seed) if seed is not None else None
         self._bytes_max = bytes_max
         self._server: asyncio.Server | None = None
+        # Each connection of a slave, from the moment it is accepted.
+        self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
         self._changes_next = False
         self._may_pass = asyncio.Event()
         self._may_pass.set()
@@ -83,7 +86,7 @@ class CuttingProxy:
 
     async def listen(self, target_port: int) -> int:
         self.target_port = target_port
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
         return int(self._server.sockets[0].getsockname()[1])
 
     def heal(self) -> None:
@@ -101,10 +104,17 @@ class CuttingProxy:
     def release(self) -> None:
         self._may_pass.set()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Called as the connection is made: a task that ``close`` cancels may never have begun."""
+        if self._is_closed:
+            writer.transport.abort()
+            return
+        self._writers.add(writer)
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         limit = self._random.randrange(1, self._bytes_max) if self._random is not None else None
         try:
             up_reader, up_writer = await self._connect()
@@ -122,8 +132,8 @@ class CuttingProxy:
         except (OSError, asyncio.CancelledError):
             pass
         finally:
-            self._tasks.discard(task)
             writer.transport.abort()
+            self._writers.discard(writer)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         opening = asyncio.create_task(asyncio.open_connection("127.0.0.1", self.target_port))
@@ -158,11 +168,14 @@ class CuttingProxy:
                     return
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            for writer in self._writers:
+                writer.transport.abort()
             await self._server.wait_closed()
 
 

@@ -68,7 +68,7 @@ class TransferReader:
         self._physical_offset = 0
         self._body_left = 0
 
-    def feed(self, data: bytes) -> list[LogPiece]:
+    def feed(self, data: bytes | memoryview) -> list[LogPiece]:
         """The pieces of the log in ``data``, in their order.
 
         Raises:

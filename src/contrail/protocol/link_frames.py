@@ -24,6 +24,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from contrail.errors import RemoteProtocolError
+from contrail.protocol.received_bytes import ReceivedBytes
 
 PREFACE = b"CONTRAIL"
 SEAL_BYTES = 16
@@ -157,33 +158,66 @@ class LinkReader:
         Raises:
             RemoteProtocolError: a length, a kind or a seal is wrong.
         """
-        available = len(self._data) - self._at
-        if available < _HEAD.size:
-            self._wait_for(_HEAD.size)
-            return None
-        byte_count, kind = _HEAD.unpack_from(self._data, self._at)
-        overhead = 1 + (SEAL_BYTES if self.seal is not None else 0)
-        if not overhead <= byte_count <= self.frame_bytes_max or kind not in _KINDS:
-            raise RemoteProtocolError("link_frame", f"a frame of kind {kind}, {byte_count} bytes")
-        total = _HEAD.size - 1 + byte_count
-        if available < total:
+        unread = memoryview(self._data)[self._at :]
+        total = _frame_bytes(unread, self.seal, self.frame_bytes_max)
+        if len(unread) < total:
             self._wait_for(total)
             return None
-        frame = memoryview(self._data)[self._at : self._at + total]
         self._at += total
-        return _KINDS[kind], self._opened(frame)[_HEAD.size :]
+        return _opened(unread[:total], self.seal)
 
     def _wait_for(self, byte_count: int) -> None:
         self._pending_bytes = len(self._data) - self._at + sum(map(len, self._chunks))
         self._wanted_bytes = byte_count
 
-    def _opened(self, frame: memoryview) -> memoryview:
-        if self.seal is None:
-            return frame
+
+class PlacedLinkReader:
+    """The same for a link that fills ``received``: frames are read where they arrived."""
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.seal: Seal | None = None
+        self.frame_bytes_max = frame_bytes_max
+        self.received = ReceivedBytes()
+        self.wanted_bytes = _HEAD.size
+        """The length of the frame that has not arrived whole, as far as it is known."""
+
+    def take(self) -> tuple[Kind, memoryview] | None:
+        """The next whole frame: its kind and payload.
+
+        Raises:
+            RemoteProtocolError: a length, a kind or a seal is wrong.
+        """
+        unread = self.received.unread
+        self.wanted_bytes = _frame_bytes(unread, self.seal, self.frame_bytes_max)
+        if len(unread) < self.wanted_bytes:
+            return None
+        self.received.read(self.wanted_bytes)
+        return _opened(unread[: self.wanted_bytes], self.seal)
+
+
+def _frame_bytes(unread: memoryview, seal: Seal | None, frame_bytes_max: int) -> int:
+    """How long the next frame is; the length of a head while there is none.
+
+    Raises:
+        RemoteProtocolError: a length or a kind is wrong.
+    """
+    if len(unread) < _HEAD.size:
+        return _HEAD.size
+    byte_count, kind = _HEAD.unpack_from(unread)
+    overhead = 1 + (SEAL_BYTES if seal is not None else 0)
+    if not overhead <= byte_count <= frame_bytes_max or kind not in _KINDS:
+        raise RemoteProtocolError("link_frame", f"a frame of kind {kind}, {byte_count} bytes")
+    return _HEAD.size - 1 + int(byte_count)
+
+
+def _opened(frame: memoryview, seal: Seal | None) -> tuple[Kind, memoryview]:
+    """The kind and payload of a whole frame, once its seal is found to be right."""
+    content = frame
+    if seal is not None:
         content = frame[:-SEAL_BYTES]
-        if not hmac.compare_digest(self.seal.next([content]), bytes(frame[-SEAL_BYTES:])):
+        if not hmac.compare_digest(seal.next([content]), bytes(frame[-SEAL_BYTES:])):
             raise RemoteProtocolError("seal", "a frame was changed on its way, or sent by another")
-        return content
+    return _KINDS[frame[_HEAD.size - 1]], content[_HEAD.size :]
 
 
 def decode_report(payload: memoryview) -> int:

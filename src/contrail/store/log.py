@@ -470,11 +470,18 @@ class MessageStore:
             self._dispatcher.offer_chunks(appended, chunks)
         return appended
 
-    def append_raw(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
+    def append_raw(
+        self,
+        physical_offset: int,
+        data: bytes | bytearray | memoryview,
+        *,
+        is_kept: bool = False,
+    ) -> int:
         """Append the whole records at the beginning of a master's bytes; returns how many bytes.
 
         ``data`` continues the log at ``physical_offset`` and may end inside a record: give the
         rest again with the bytes that follow. An empty log may begin at any segment's start.
+        ``is_kept``: the bytes stay as they are until ``dispatched_end`` is behind them.
 
         Raises:
             RawBytesRefused: the bytes do not continue this log; nothing was written.
@@ -502,7 +509,7 @@ class MessageStore:
             self._begin_at(physical_offset)
         self._appender.append_raw(plan, data)
         view = memoryview(data)
-        is_kept = type(view.obj) is bytes
+        is_kept = is_kept or type(view.obj) is bytes
         for piece in plan.pieces:
             if piece.records_end > piece.start:
                 records = view[piece.start : piece.records_end]

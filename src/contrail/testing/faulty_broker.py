@@ -31,7 +31,7 @@ from contrail.protocol.frames import Frames, SendRequest
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.wire.caller import Caller
-from contrail.wire.cluster_port import Link, LinkUser, dial
+from contrail.wire.cluster_port import Link, LinkFiller, LinkUser, dial
 from contrail.wire.connection import Connection
 from contrail.wire.server import Arrived
 
@@ -133,7 +133,7 @@ class FaultyBroker(Broker):
             self.replicas.runner.links.end_all("cut_off_by_the_test")
 
     async def _dial_member(
-        self, user: LinkUser, address: str, *, tls: ssl.SSLContext | None = None
+        self, user: LinkUser | LinkFiller, address: str, *, tls: ssl.SSLContext | None = None
     ) -> Link:
         if not self.may_reach(address):
             raise CallFailed(f"{address} cannot be reached: {_CUT_OFF}")
@@ -148,7 +148,7 @@ class FaultyBroker(Broker):
             self.replicas.link._tables._caller = _CuttableCaller(self, self._caller)
 
     async def _dial(
-        self, user: LinkUser, address: str, *, tls: ssl.SSLContext | None = None
+        self, user: LinkUser | LinkFiller, address: str, *, tls: ssl.SSLContext | None = None
     ) -> Link:
         self.require_way_to(address)
         return await dial(user, address, tls=tls)

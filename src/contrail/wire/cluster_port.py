@@ -15,7 +15,7 @@ import os
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from contrail.errors import CallFailed, ConfigError
 from contrail.wire.addresses import is_loopback, split_address
@@ -35,21 +35,39 @@ _CONGESTION_NAME_BYTES = 16
 _log = logging.getLogger(__name__)
 
 
-class LinkUser(Protocol):
+class LinkWatcher(Protocol):
     """The events that a link reports to its user, on the event loop's thread."""
 
     def opened(self, link: Link) -> None: ...
-    def received(self, link: Link, data: bytes) -> None: ...
     def resumed(self, link: Link) -> None: ...
     def lost(self, link: Link, reason: str) -> None: ...
 
 
-class Link(asyncio.Protocol):
+class LinkUser(LinkWatcher, Protocol):
+    """A user that is given the bytes that arrive."""
+
+    def received(self, link: Link, data: bytes) -> None: ...
+
+
+@runtime_checkable
+class LinkFiller(LinkWatcher, Protocol):
+    """A user that has memory of its own for the bytes that arrive."""
+
+    def room(self, link: Link) -> memoryview:
+        """The place for the next bytes; they may be fewer."""
+        ...
+
+    def filled(self, link: Link, byte_count: int) -> None:
+        """So many bytes arrived in the ``room`` that was given last."""
+        ...
+
+
+class Link(asyncio.BaseProtocol):
     """One connection to another broker."""
 
     def __init__(
         self,
-        user: LinkUser,
+        user: LinkWatcher,
         *,
         certificate: bytes = b"",
         links: set[Link] | None = None,
@@ -100,14 +118,10 @@ class Link(asyncio.Protocol):
         """The name of the encrypted channel at both ends: a hash of the server's certificate."""
         return hashlib.sha256(self._certificate).digest() if self.is_encrypted else b""
 
-    def data_received(self, data: bytes) -> None:
-        if self.is_closed:
-            return
-        try:
-            self._user.received(self, data)
-        except Exception:
-            _log.exception("bytes from %s could not be handled", self.address)
-            self.close("internal_error")
+    def _failed(self) -> None:
+        """A bug at the user's: end this link alone. Call it in an ``except`` clause."""
+        _log.exception("bytes from %s could not be handled", self.address)
+        self.close("internal_error")
 
     def pause_writing(self) -> None:
         self.is_paused = True
@@ -179,11 +193,53 @@ class Link(asyncio.Protocol):
         self._user.lost(self, self._reason)
 
 
+class ReadLink(Link, asyncio.Protocol):
+    """A link that makes an object of every piece that arrives."""
+
+    def __init__(
+        self,
+        user: LinkUser,
+        *,
+        certificate: bytes = b"",
+        links: set[Link] | None = None,
+        congestion: bytes = b"",
+    ) -> None:
+        super().__init__(user, certificate=certificate, links=links, congestion=congestion)
+        self._receive = user.received
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_closed:
+            return
+        try:
+            self._receive(self, data)
+        except Exception:
+            self._failed()
+
+
+class FilledLink(Link, asyncio.BufferedProtocol):
+    """A link whose bytes arrive in its user's memory, without an object for each piece."""
+
+    def __init__(self, user: LinkFiller) -> None:
+        super().__init__(user)
+        self._room, self._filled = user.room, user.filled
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._room(self)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.is_closed:
+            return
+        try:
+            self._filled(self, nbytes)
+        except Exception:
+            self._failed()
+
+
 class Dial(Protocol):
     """``dial``, or something in its place."""
 
     async def __call__(
-        self, user: LinkUser, address: str, *, tls: ssl.SSLContext | None = None
+        self, user: LinkUser | LinkFiller, address: str, *, tls: ssl.SSLContext | None = None
     ) -> Link: ...
 
 
@@ -218,7 +274,7 @@ class ClusterPort:
         self.port = int(bound.getsockname()[1])
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                lambda: Link(
+                lambda: ReadLink(
                     self._user,
                     certificate=self._certificate,
                     links=self._links,
@@ -247,7 +303,11 @@ class ClusterPort:
 
 
 async def dial(
-    user: LinkUser, address: str, *, tls: ssl.SSLContext | None = None, timeout_ms: int = 0
+    user: LinkUser | LinkFiller,
+    address: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    timeout_ms: int = 0,
 ) -> Link:
     """A link to the broker whose HA port is at ``host:port``.
 
@@ -258,11 +318,15 @@ async def dial(
     try:
         host, port = split_address(address)
         async with asyncio.timeout((timeout_ms or CONNECT_TIMEOUT_MS) / 1000):
-            _, link = await loop.create_connection(lambda: Link(user), host, port, ssl=tls)
+            _, link = await loop.create_connection(lambda: _link_of(user), host, port, ssl=tls)
     # A name that cannot be encoded is a ValueError of the resolver.
     except (OSError, ValueError, OverflowError) as error:
         raise CallFailed(f"{address} cannot be reached: {str(error) or 'timeout'}") from error
     return link
+
+
+def _link_of(user: LinkUser | LinkFiller) -> ReadLink | FilledLink:
+    return FilledLink(user) if isinstance(user, LinkFiller) else ReadLink(user)
 
 
 def unpace(listener: socket.socket) -> bytes:

@@ -14,21 +14,34 @@ from contrail.protocol.link_frames import (
     Kind,
     LinkReader,
     LinkWriter,
+    PlacedLinkReader,
     Seal,
     decode_report,
     decode_transfer,
 )
 
 KEY = b"k" * 32
+Reader = LinkReader | PlacedLinkReader
+both = pytest.mark.parametrize("make", [LinkReader, PlacedLinkReader])
 
 
-def sealed() -> tuple[LinkWriter, LinkReader]:
-    writer, reader = LinkWriter(), LinkReader()
+def sealed(make: type[Reader]) -> tuple[LinkWriter, Reader]:
+    writer, reader = LinkWriter(), make()
     writer.seal, reader.seal = Seal(KEY), Seal(KEY)
     return writer, reader
 
 
-def taken(reader: LinkReader) -> list[tuple[Kind, bytes]]:
+def feed(reader: Reader, data: bytes) -> None:
+    """Hand bytes to a reader as its link does."""
+    if isinstance(reader, LinkReader):
+        reader.feed(data)
+        return
+    room = reader.received.room(reader.wanted_bytes, written_end=0, derived_end=0)
+    room[: len(data)] = data
+    reader.received.filled(len(data))
+
+
+def taken(reader: Reader) -> list[tuple[Kind, bytes]]:
     found = []
     while (frame := reader.take()) is not None:
         found.append((frame[0], bytes(frame[1])))
@@ -37,8 +50,11 @@ def taken(reader: LinkReader) -> list[tuple[Kind, bytes]]:
 
 @pytest.mark.parametrize("step", [1, 3, 5, 21, 64, 10_000])
 @pytest.mark.parametrize("is_sealed", [False, True])
-def test_frames_are_read_however_they_are_cut(step: int, is_sealed: bool) -> None:
-    writer, reader = sealed() if is_sealed else (LinkWriter(), LinkReader())
+@both
+def test_frames_are_read_however_they_are_cut(
+    step: int, is_sealed: bool, make: type[Reader]
+) -> None:
+    writer, reader = sealed(make) if is_sealed else (LinkWriter(), make())
     frames = [
         writer.transfer(7, b"log bytes" * 30),
         writer.transfer(277),
@@ -48,7 +64,7 @@ def test_frames_are_read_however_they_are_cut(step: int, is_sealed: bool) -> Non
     data = b"".join(part for frame in frames for part in frame)
     found = []
     for at in range(0, len(data), step):
-        reader.feed(data[at : at + step])
+        feed(reader, data[at : at + step])
         found += taken(reader)
     assert [kind for kind, _ in found] == [Kind.TRANSFER, Kind.TRANSFER, Kind.REPORT, Kind.HELLO]
     assert decode_transfer(memoryview(found[0][1])) == (7, b"log bytes" * 30)
@@ -62,33 +78,36 @@ def test_a_body_is_not_copied_into_its_frame() -> None:
     assert any(part is body for part in LinkWriter().transfer(0, body))
 
 
+@both
 @pytest.mark.proves("replication.pair.seals")
-def test_a_changed_repeated_or_missing_frame_breaks_the_seal() -> None:
+def test_a_changed_repeated_or_missing_frame_breaks_the_seal(make: type[Reader]) -> None:
     for change in ("changed", "repeated", "missing"):
-        writer, reader = sealed()
+        writer, reader = sealed(make)
         first, second = (b"".join(writer.report(end)) for end in (1, 2))
         sent = {
             "changed": first[:-17] + b"\x09" + first[-16:],
             "repeated": first + first,
             "missing": second,
         }[change]
-        reader.feed(sent)
+        feed(reader, sent)
         with pytest.raises(RemoteProtocolError) as refusal:
             taken(reader)
         assert refusal.value.reason == "seal"
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff\x01", b"\0\0\0\0\x01", b"\0\0\0\x05\x63aaaa"])
-def test_a_length_or_kind_out_of_range_is_refused(data: bytes) -> None:
-    reader = LinkReader()
-    reader.feed(data)
+@both
+def test_a_length_or_kind_out_of_range_is_refused(data: bytes, make: type[Reader]) -> None:
+    reader = make()
+    feed(reader, data)
     with pytest.raises(RemoteProtocolError):
         reader.take()
 
 
-def test_a_frame_longer_than_the_bound_is_refused_before_it_is_awaited() -> None:
-    reader = LinkReader()
-    reader.feed((FRAME_BYTES_MAX + 1).to_bytes(4, "big") + b"\x08")
+@both
+def test_a_frame_longer_than_the_bound_is_refused_before_it_is_awaited(make: type[Reader]) -> None:
+    reader = make()
+    feed(reader, (FRAME_BYTES_MAX + 1).to_bytes(4, "big") + b"\x08")
     with pytest.raises(RemoteProtocolError):
         reader.take()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from contrail.errors import CallFailed
-from contrail.wire.cluster_port import WRITE_BYTES_MAX, Link, dial, is_listed, unpace
+from contrail.wire.cluster_port import WRITE_BYTES_MAX, Link, ReadLink, dial, is_listed, unpace
 from tests.fakes.transports import FakeTransport
 
 
@@ -40,8 +40,8 @@ class User:
 
 def connected(
     user: User, peer: tuple[str, int] = ("198.51.100.7", 4000)
-) -> tuple[Link, FakeTransport]:
-    link, transport = Link(user), FakeTransport(peer)
+) -> tuple[ReadLink, FakeTransport]:
+    link, transport = ReadLink(user), FakeTransport(peer)
     transport.connect(link)
     return link, transport
 
@@ -90,7 +90,7 @@ def test_a_file_goes_out_without_the_transport(
 ) -> None:
     own, peer = sockets
     transport = SocketTransport(own)
-    link = Link(User())
+    link = ReadLink(User())
     transport.connect(link)
     with _file(tmp_path, b"0123456789") as fd:
         link.send_file(b"head", memoryview(b"3456"), fd, 3)
@@ -103,7 +103,7 @@ def test_bytes_that_the_system_has_no_room_for_wait_as_a_view(
 ) -> None:
     own, peer = sockets
     transport = SocketTransport(own)
-    link = Link(User())
+    link = ReadLink(User())
     transport.connect(link)
     body = bytes(range(256)) * (64 << 10)
     with _file(tmp_path, body) as fd:
@@ -126,7 +126,7 @@ def test_a_broken_connection_is_left_to_the_transport(
 ) -> None:
     own, peer = sockets
     transport = SocketTransport(own)
-    link = Link(User())
+    link = ReadLink(User())
     transport.connect(link)
     peer.close()
     with _file(tmp_path, b"0123456789") as fd:
@@ -159,7 +159,7 @@ def test_only_a_link_from_another_host_has_the_systems_congestion_control(
         assert _congestion(own) == b"reno"
         with own:
             transport = SocketTransport(own, (host, 4000))
-            link = Link(User(), congestion=system)
+            link = ReadLink(User(), congestion=system)
             transport.connect(link)
             assert _congestion(own) == (system if is_paced else b"reno")
             link.close("why")

@@ -40,6 +40,7 @@ _HELD_BYTES_MAX = 64 << 20
 # From this length on the bytes behind a cut record are not copied to join it.
 _LARGE_BYTES = 64 << 10
 _SIZE_BYTES = 4
+_IGNORED_BYTES = 4096
 _SWEEP_S = 0.1
 # Words of a proven master that mean that this slave's log is not a part of its own.
 _DIVERGED_REASONS = frozenset(("diverged", "future_offset", "reset_needed"))
@@ -177,13 +178,23 @@ class HaSlave:
         if self._speech.is_open:
             self._ask()
 
-    def received(self, link: Link, data: bytes) -> None:
+    def room(self, link: Link) -> memoryview:
+        speech, store = self._speech, self._store
+        if link is not self._link or speech is None:
+            # Nothing of this link is read any more.
+            return memoryview(bytearray(_IGNORED_BYTES))
+        return speech.received.room(
+            speech.wanted_bytes, written_end=store.physical_end, derived_end=store.dispatched_end
+        )
+
+    def filled(self, link: Link, byte_count: int) -> None:
         speech = self._speech
         if link is not self._link or speech is None:
             return
         try:
+            speech.received.filled(byte_count)
             was_open = speech.is_open
-            pieces = speech.feed(data)
+            pieces = speech.take()
             if not was_open and isinstance(speech, SealedMasterLink) and speech.facts is not None:
                 self._welcomed(speech.facts)
             self._take(pieces)
@@ -364,7 +375,9 @@ class HaSlave:
         if not data:
             return 0
         try:
-            return self._store.append_raw(physical_offset, data)
+            # What was received stays in its buffer; the bytes that are held are in motion.
+            is_kept = data is not self._held
+            return self._store.append_raw(physical_offset, data, is_kept=is_kept)
         except RawBytesRefused as error:
             self._state.diverged(error.reason, str(error))
             raise RemoteProtocolError("diverged", str(error)) from error

@@ -15,11 +15,12 @@ from contrail.protocol.link_frames import (
     PREFACE,
     Begin,
     Kind,
-    LinkReader,
     LinkWriter,
+    PlacedLinkReader,
     Seal,
     decode_transfer,
 )
+from contrail.protocol.received_bytes import ReceivedBytes
 from contrail.wire.cluster_port import Link
 
 _FACTS_BYTES_MAX = 64 << 10
@@ -62,8 +63,21 @@ class MasterLink(Protocol):
 
     def report(self, physical_end: int) -> None: ...
 
-    def feed(self, data: bytes) -> list[LogPiece]:
-        """Raises ``RemoteProtocolError`` if the master broke the protocol or refused us."""
+    @property
+    def received(self) -> ReceivedBytes:
+        """The memory that what arrives next goes to."""
+        ...
+
+    @property
+    def wanted_bytes(self) -> int:
+        """How many of the unread bytes must fit together."""
+        ...
+
+    def take(self) -> list[LogPiece]:
+        """The pieces of the log in what was received.
+
+        Raises ``RemoteProtocolError`` if the master broke the protocol or refused us.
+        """
         ...
 
 
@@ -73,6 +87,8 @@ class PlainMasterLink:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._reader = TransferReader()
+        self.received = ReceivedBytes()
+        self.wanted_bytes = 0
         self.is_open = False
 
     def open(self) -> None:
@@ -84,8 +100,10 @@ class PlainMasterLink:
     def report(self, physical_end: int) -> None:
         self._link.send([encode_report(physical_end)])
 
-    def feed(self, data: bytes) -> list[LogPiece]:
-        return self._reader.feed(data)
+    def take(self) -> list[LogPiece]:
+        unread = self.received.unread
+        self.received.read(len(unread))
+        return self._reader.feed(unread)
 
 
 class SealedMasterLink:
@@ -94,7 +112,7 @@ class SealedMasterLink:
     def __init__(self, link: Link, own: Introduction, secret: bytes) -> None:
         self._link = link
         self._handshake = SlaveHandshake(own, secret, channel=link.channel)
-        self._reader = LinkReader(frame_bytes_max=GREETING_BYTES_MAX)
+        self._reader = PlacedLinkReader(frame_bytes_max=GREETING_BYTES_MAX)
         self._writer = LinkWriter()
         self._agreement: Agreement | None = None
         self.facts: Mapping[str, str] | None = None
@@ -112,8 +130,15 @@ class SealedMasterLink:
     def report(self, physical_end: int) -> None:
         self._link.send(self._writer.report(physical_end))
 
-    def feed(self, data: bytes) -> list[LogPiece]:
-        self._reader.feed(data)
+    @property
+    def received(self) -> ReceivedBytes:
+        return self._reader.received
+
+    @property
+    def wanted_bytes(self) -> int:
+        return self._reader.wanted_bytes
+
+    def take(self) -> list[LogPiece]:
         pieces: list[LogPiece] = []
         while (found := self._reader.take()) is not None:
             self._take(*found, pieces)
