@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from contrail.kernels.record_layout import REASON_BLANK, REASON_CUT_SHORT, REASON_EMPTY, REASON_END
 from contrail.model.message import MessageDraft
+from contrail.model.record import decode_record
 from tests.unit.kernels.material import (
     damaged_logs,
     drafts,
@@ -21,6 +22,7 @@ from tests.unit.kernels.material import (
 
 KERNEL, PURE = twins("record_scan")
 
+texts = st.sampled_from([b"", b"KEYS", b"TIMER_OUT_MS"])
 any_logs = damaged_logs() | st.tuples(st.binary(max_size=300), st.just(0))
 crc_choices = st.tuples(st.booleans(), st.integers(0, 2))
 
@@ -36,6 +38,27 @@ def test_compiled_and_pure_stop_at_the_same_byte_for_the_same_reason(
     arguments = (log, start, end, base_offset, *crc_choice)
     assert outcome(KERNEL.scan_records, *arguments) == outcome(PURE.scan_records, *arguments)
     assert outcome(KERNEL.check_record, *arguments) == outcome(PURE.check_record, *arguments)
+    wanted = (log, start, end, base_offset, [b"T", b"%RETRY%g"], data.draw(texts))
+    assert outcome(KERNEL.marked_records, *wanted) == outcome(PURE.marked_records, *wanted)
+
+
+@given(st.lists(drafts, max_size=6), texts)
+def test_the_records_of_kinds_are_picked_and_no_others(
+    messages: list[MessageDraft], text: bytes
+) -> None:
+    log = log_of(messages)
+    places = [at for at, _ in record_positions(log)]
+    expected = [
+        at
+        for at in places
+        for record in [decode_record(log, at)]
+        if record.prepared_transaction_offset
+        or record.sys_flag & 0xC == 0x8
+        or record.topic == "T"
+        or (text and text in record.raw_properties)
+    ]
+    found = KERNEL.marked_records(log, 0, len(log), 0, [b"T"], text)
+    assert found == (len(log), REASON_END, expected)
 
 
 @given(any_logs, crc_choices)

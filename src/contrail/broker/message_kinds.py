@@ -29,6 +29,7 @@ from contrail.broker.services.transactions import Transactions
 from contrail.broker.sinks import Sinks
 from contrail.broker.state.transactions import OpenTransactions
 from contrail.model.message import StoredMessage
+from contrail.model.topic import TIMER_TOPIC
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Request
 from contrail.runtime.schedule import Schedule
@@ -180,6 +181,7 @@ class MessageKinds:
             need.store,
             read_from=min((place for place in forgotten if place is not None), default=None),
             watch=self._watch,
+            topics=frozenset((TIMER_TOPIC.encode(), self.pop.revive_topic.encode())),
         )
         self.escaped.forget_before(need.store.physical_min)
         delivered.take_escaped(self.escaped.waited, self.escaped.halves)

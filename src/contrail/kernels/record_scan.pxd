@@ -8,6 +8,10 @@ cpdef tuple scan_records(
     object buffer, Py_ssize_t start, Py_ssize_t end, long long base_offset, bint check_crc,
     int record_crc)
 
+cpdef tuple marked_records(
+    object buffer, Py_ssize_t start, Py_ssize_t end, long long base_offset, list topics,
+    bytes text)
+
 cpdef tuple check_record(
     object buffer, Py_ssize_t position, Py_ssize_t end, long long base_offset, bint check_crc,
     int record_crc)
@@ -27,6 +31,18 @@ cdef Py_ssize_t _count_whole(
 cdef tuple _scan(
     const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end, long long base_offset,
     bint check_crc, int record_crc)
+
+@cython.locals(
+    view="const unsigned char*", picked=list, position=Py_ssize_t, reason=cython.int)
+cdef tuple _pick(
+    const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end, long long base_offset,
+    list topics, bytes text)
+
+@cython.locals(
+    flags=cython.int, body_at=Py_ssize_t, limit=Py_ssize_t, topic_at=Py_ssize_t,
+    properties_at=Py_ssize_t, topic=bytes)
+cdef bint _is_marked(
+    const unsigned char* view, Py_ssize_t position, list topics, bytes text) except -1
 
 @cython.locals(view="const unsigned char*", reason=cython.int)
 cdef tuple _check_one(

@@ -38,6 +38,26 @@ def scan_records(
     return _scan(data, start, end, base_offset, check_crc, record_crc)
 
 
+def marked_records(
+    buffer: ReadableBuffer,
+    start: int,
+    end: int,
+    base_offset: int,
+    topics: list[bytes],
+    text: bytes,
+) -> tuple[int, int, list[int]]:
+    """Walk as ``scan_records`` does without checksums, and pick what a message kind may know by.
+
+    Picked are the records whose preparedTransactionOffset is not 0, those of committed messages,
+    those of ``topics``, and those with ``text`` in their properties unless it is empty. Returns
+    where the walk ended, its ``REASON_``, and where the picked records begin.
+    """
+    data = memoryview(buffer)
+    if not 0 <= start <= end <= len(data):
+        raise ValueError(f"the range {start}..{end} is outside the buffer's {len(data)} bytes")
+    return _pick(data, start, end, base_offset, topics, text)
+
+
 def check_record(
     buffer: ReadableBuffer,
     position: int,
@@ -104,6 +124,40 @@ def _scan(
         last_position = position
         position += raw_bytes.i32(view, position)
     return (position, reason, record_count, last_position, store_timestamp_ms)
+
+
+def _pick(
+    data: memoryview, start: int, end: int, base_offset: int, topics: list[bytes], text: bytes
+) -> tuple[int, int, list[int]]:
+    view = raw_bytes.begin(data)
+    picked: list[int] = []
+    position = start
+    reason = record_layout.REASON_END
+    while position < end:
+        reason = _check(view, position, end, base_offset, False, 0)
+        if reason != record_layout.REASON_END:
+            break
+        if _is_marked(view, position, topics, text):
+            picked.append(position)
+        position += raw_bytes.i32(view, position)
+    return (position, reason, picked)
+
+
+def _is_marked(view: memoryview, position: int, topics: list[bytes], text: bytes) -> bool:
+    flags = view[position + record_layout.LOW_FLAGS_AT]
+    if flags & record_layout.TRANSACTION_MASK == record_layout.TRANSACTION_COMMIT:
+        return True
+    body_at = record_layout.body_at(view, position)
+    # The field before the body's length.
+    if raw_bytes.i64(view, body_at - 12) != 0:
+        return True
+    limit = position + raw_bytes.i32(view, position)
+    topic_at = record_layout.topic_at(view, position)
+    properties_at = record_layout.properties_at(view, position, limit)
+    for topic in topics:
+        if raw_bytes.spells(view, topic_at, properties_at - 2, topic):
+            return True
+    return len(text) > 0 and text in bytes(view[properties_at:limit])
 
 
 def _check_one(

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from contrail.store.services.timer_files import TimerCheck as TimerCheck
     from contrail.store.services.timer_files import TimerFiles as TimerFiles
     from contrail.store.state.reading import GetStatus as GetStatus
+    from contrail.store.state.record_marks import RecordMarks as RecordMarks
 
 # public name -> the module that defines it
 _PUBLIC: dict[str, str] = {
@@ -94,6 +95,7 @@ _PUBLIC: dict[str, str] = {
     "QueueRow": "contrail.store.services.reading",
     "QueueRuns": "contrail.store.services.queue_runs",
     "Reach": "contrail.store.services.queue_runs",
+    "RecordMarks": "contrail.store.state.record_marks",
     "Retention": "contrail.store.services.retention",
     "SiftLimits": "contrail.store.services.sifting",
     "Sifted": "contrail.store.services.sifting",

@@ -66,6 +66,7 @@ from contrail.store.state.positions import Positions
 from contrail.store.state.raw_append import plan_raw
 from contrail.store.state.reading import GetStatus
 from contrail.store.state.record_crc import RecordCrcRule
+from contrail.store.state.record_marks import RecordMarks
 from contrail.store.state.time_search import Boundary
 
 if TYPE_CHECKING:
@@ -750,6 +751,12 @@ class MessageStore:
         for message in self._reading.messages_between(physical_start, physical_end):
             self.go_on()
             yield message
+
+    def marked_between(
+        self, physical_start: int, physical_end: int, marks: RecordMarks
+    ) -> Iterator[StoredMessage]:
+        """Of these messages those with one of the ``marks``, found without decoding the others."""
+        return self._reading.marked_between(physical_start, physical_end, marks, self.go_on)
 
     def is_near(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """Whether reads of a queue from ``queue_offset`` on surely wait for no disk."""

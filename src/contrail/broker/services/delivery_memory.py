@@ -18,7 +18,7 @@ from contrail.errors import RecordDamaged, StateFileDamaged
 from contrail.model.message import StoredMessage
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import read_state, write_state
-from contrail.store import CONFIG_FOLDER, MessageStore
+from contrail.store import CONFIG_FOLDER, MessageStore, RecordMarks
 
 _log = logging.getLogger(__name__)
 
@@ -33,11 +33,12 @@ def recall_deliveries(
     *,
     read_from: int | None = None,
     watch: Callable[[StoredMessage], None] | None = None,
+    topics: frozenset[bytes] = frozenset(),
 ) -> Delivered:
     """Read the log's deliveries that no cursor knows of yet; off the loop.
 
     ``read_from`` is for cursors that were lost: their deliveries stand behind it in the log.
-    ``watch`` is shown every message that is read.
+    ``watch`` is shown what was delivered, and every message of the ``topics``.
     """
     try:
         read = read_state(files, root / CONFIG_FOLDER / FILE_NAME, sealed=True, parse=int)
@@ -51,7 +52,7 @@ def recall_deliveries(
         position = _begin(files, root, store)
     elif read_from is not None:
         position = min(position, read_from)
-    return read_deliveries(store, position, watch=watch)
+    return read_deliveries(store, position, watch=watch, topics=topics)
 
 
 def read_deliveries(
@@ -59,11 +60,16 @@ def read_deliveries(
     physical_start: int,
     *,
     watch: Callable[[StoredMessage], None] | None = None,
+    topics: frozenset[bytes] = frozenset(),
 ) -> Delivered:
-    """The log's deliveries from ``physical_start`` on; off the loop."""
+    """The log's deliveries from ``physical_start`` on; off the loop.
+
+    A record that waited for nothing is not decoded: a slave that starts as master reads all that
+    it copied.
+    """
     start = max(physical_start, store.physical_min)
     delivered = Delivered(start)
-    for message in _sound_messages(store, start):
+    for message in _sound_messages(store, start, RecordMarks(topics)):
         delivered.add(message)
         if watch is not None:
             watch(message)
@@ -87,9 +93,11 @@ def _begin(files: FileSystem, root: Path, store: MessageStore) -> int:
     return position
 
 
-def _sound_messages(store: MessageStore, physical_start: int) -> Iterator[StoredMessage]:
+def _sound_messages(
+    store: MessageStore, physical_start: int, marks: RecordMarks
+) -> Iterator[StoredMessage]:
     try:
-        yield from store.messages_between(physical_start, store.visible_end)
+        yield from store.marked_between(physical_start, store.visible_end, marks)
     except RecordDamaged as damage:
         _log.warning("%s: messages delivered after it may be delivered again", damage)
 

@@ -30,13 +30,15 @@ from contrail.model.properties import (
 )
 from contrail.model.timer_row import MAGIC_DEFAULT, MAGIC_DELETE, FiledRow
 from contrail.model.topic import TIMER_TOPIC
-from contrail.store import CELL_COUNT, FileBatch, FoundCheck, MessageStore, TimerFiles
+from contrail.store import CELL_COUNT, FileBatch, FoundCheck, MessageStore, RecordMarks, TimerFiles
 
 _log = logging.getLogger(__name__)
 
 _STEP_COUNT = 1000
 _ROWS_PER_WRITE = 50_000
 _NEVER_MS = -1
+# What ``_History`` looks at; RocketMQ delivers with the property and without a mark.
+_MARKS = RecordMarks(frozenset((TOPIC,)), TIMER_OUT_MS.encode())
 _DIGITS_MAX = 9
 
 
@@ -183,7 +185,7 @@ class TimerRecovery:
             return history
         start = max(first[0].physical_offset, self._store.physical_min)
         try:
-            for message in self._store.messages_between(start, self._store.visible_end):
+            for message in self._store.marked_between(start, self._store.visible_end, _MARKS):
                 history.add(message)
         except RecordDamaged as damage:
             _log.warning("%s: messages delivered after it may be delivered again", damage)

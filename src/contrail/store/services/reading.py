@@ -15,7 +15,7 @@ from contrail.clock import monotonic_ms
 from contrail.errors import RecordDamaged
 from contrail.kernels.queue_select import coalesce, match_records, select_rows
 from contrail.kernels.record_layout import BLANK_ROW_SIZE, QUEUE_ROW_BYTES, REASON_BLANK, REASON_END
-from contrail.kernels.record_scan import check_record, count_whole
+from contrail.kernels.record_scan import check_record, count_whole, marked_records
 from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_RECORD_BYTES, RECORD_BYTES_MIN, decode_record
 from contrail.model.replaced_record import LostPlace, read_replacement
@@ -36,8 +36,12 @@ from contrail.store.services.row_window import (
 from contrail.store.state.place_holes import Place
 from contrail.store.state.reading import GetStatus, place_of
 from contrail.store.state.record_crc import RecordCrcRule
+from contrail.store.state.record_marks import RecordMarks
 from contrail.store.state.row_layout import QUEUE_ROW
 from contrail.store.state.sound_memory import SoundMemory
+
+# A walk that picks records hears after this much of the log whether it is still wanted.
+_PICKED_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
@@ -382,21 +386,61 @@ class QueueReading:
         """
         at = physical_start
         while at < min(physical_end, self._visible_end()):
+            message, at = self._message_or_gap(at)
+            if message is not None:
+                yield message
+
+    def marked_between(
+        self,
+        physical_start: int,
+        physical_end: int,
+        marks: RecordMarks,
+        go_on: Callable[[], None],
+    ) -> Iterator[StoredMessage]:
+        """Of the same records those with one of the ``marks``; the others are not decoded.
+
+        Damage that leaves a record its lengths is looked for in those that are picked alone.
+        ``go_on`` is called now and then, and ends the walk by an exception.
+        """
+        at = physical_start
+        topics = sorted(marks.topics)
+        while at < (end := min(physical_end, self._visible_end())):
+            go_on()
             segment = self._segments.at(at)
-            if segment is not None and self._check(segment, at)[0] == REASON_BLANK:
-                at = segment.end
-                continue
-            try:
-                view = self.record_view(at)
-            except RecordDamaged:
-                damage = self._damage.range_at(at)
-                if damage is None:
-                    raise
-                self._damage.came_across(damage)
-                at = damage.physical_end
-                continue
-            yield decode_record(view, 0, check_body_crc=False)
-            at += len(view)
+            if segment is not None:
+                start = at - segment.start
+                limit = min(end - segment.start, segment.byte_count, start + _PICKED_BYTES)
+                reached, _, picked = marked_records(
+                    segment.map, start, limit, segment.start, topics, marks.text
+                )
+                for position in picked:
+                    place = segment.start + position
+                    yield from self.messages_between(place, place + 1)
+                if reached > start:
+                    at = segment.start + reached
+                    continue
+            message, at = self._message_or_gap(at)
+            if message is not None:
+                yield message
+
+    def _message_or_gap(self, at: int) -> tuple[StoredMessage | None, int]:
+        """The record that begins here, if one does, and where the next thing begins.
+
+        Raises:
+            RecordDamaged: nothing that is known begins here.
+        """
+        segment = self._segments.at(at)
+        if segment is not None and self._check(segment, at)[0] == REASON_BLANK:
+            return None, segment.end
+        try:
+            view = self.record_view(at)
+        except RecordDamaged:
+            damage = self._damage.range_at(at)
+            if damage is None:
+                raise
+            self._damage.came_across(damage)
+            return None, damage.physical_end
+        return decode_record(view, 0, check_body_crc=False), at + len(view)
 
 
 def _add_views(result: GetResult, flat: list[int], index: int, segment: Segment) -> int:
