@@ -40,6 +40,9 @@ _HEAD = Struct(">IB")
 _COUNT = Struct(">Q")
 _PLACE = Struct(">q")
 _BEGIN = Struct(">qiI")
+_REPORT = Struct(">IBq")
+_REPORT_BYTES = _REPORT.size
+_TRANSFER = Struct(">IBq")
 
 
 class Kind(IntEnum):
@@ -125,7 +128,14 @@ class LinkWriter:
     ) -> list[bytes | memoryview]:
         return self.frame(Kind.TRANSFER, _PLACE.pack(physical_offset), body)
 
+    def transfer_head(self, physical_offset: int, body_bytes: int) -> bytes:
+        """All of a transfer's frame before its body; without a seal nothing is behind it."""
+        assert self.seal is None, "a seal is computed of the body"
+        return _TRANSFER.pack(1 + _PLACE.size + body_bytes, Kind.TRANSFER, physical_offset)
+
     def report(self, physical_end: int) -> list[bytes | memoryview]:
+        if self.seal is None:
+            return [_REPORT.pack(1 + _PLACE.size, Kind.REPORT, physical_end)]
         return self.frame(Kind.REPORT, _PLACE.pack(physical_end))
 
 
@@ -140,6 +150,11 @@ class LinkReader:
         self._wanted_bytes = _HEAD.size
         self._data = b""
         self._at = 0
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether no byte waits to be taken."""
+        return not self._pending_bytes
 
     def feed(self, data: bytes) -> None:
         self._chunks.append(data)
@@ -230,6 +245,18 @@ def decode_report(payload: memoryview) -> int:
     if physical_end < 0:
         raise RemoteProtocolError("report", f"a slave reported {physical_end} as its log's end")
     return physical_end
+
+
+def lone_report(data: bytes) -> int | None:
+    """The end of the slave's log, if ``data`` is a report without a seal and nothing else.
+
+    Most reads of a link are. None leaves every other case to ``LinkReader``, refusals too.
+    """
+    if len(data) != _REPORT_BYTES:
+        return None
+    byte_count, kind, physical_end = _REPORT.unpack(data)
+    is_report = byte_count == 1 + _PLACE.size and kind == Kind.REPORT and physical_end >= 0
+    return int(physical_end) if is_report else None
 
 
 def decode_transfer(payload: memoryview) -> tuple[int, memoryview]:

@@ -18,6 +18,7 @@ from contrail.protocol.link_frames import (
     Seal,
     decode_report,
     decode_transfer,
+    lone_report,
 )
 
 KEY = b"k" * 32
@@ -70,6 +71,18 @@ def test_frames_are_read_however_they_are_cut(
     assert decode_transfer(memoryview(found[0][1])) == (7, b"log bytes" * 30)
     assert decode_transfer(memoryview(found[1][1])) == (277, b"")
     assert decode_report(memoryview(found[2][1])) == 277
+
+
+def test_a_lone_report_and_the_head_of_a_transfer_are_those_of_every_frame() -> None:
+    writer = LinkWriter()
+    report = b"".join(writer.report(277))
+    assert report == b"".join(writer.frame(Kind.REPORT, (277).to_bytes(8, "big")))
+    assert lone_report(report) == 277
+    others = (report[:-1], report + report, b"".join(writer.transfer(277)))
+    negative = b"".join(writer.frame(Kind.REPORT, b"\xff" * 8))
+    longer = b"\0\0\0\x0a" + report[4:]
+    assert [lone_report(data) for data in (*others, negative, longer)] == [None] * 5
+    assert writer.transfer_head(7, 3) + b"log" == b"".join(writer.transfer(7, b"log"))
 
 
 @pytest.mark.proves("replication.ground.push")

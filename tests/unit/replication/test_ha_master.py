@@ -25,7 +25,7 @@ def connected(state: HaMasterState, now_ms: int = 0) -> SlaveProgress:
 
 def receiving(state: HaMasterState, physical_end: int, now_ms: int = 0) -> SlaveProgress:
     slave = connected(state, now_ms)
-    assert state.reported(slave.number, physical_end, LOG, now_ms) is None
+    assert state.begun(slave, physical_end, LOG, now_ms) is None
     return slave
 
 
@@ -47,7 +47,7 @@ def test_a_request_of_0_gets_the_last_segment_and_others_their_place(
 def test_a_request_of_0_to_a_log_that_ends_with_its_segment() -> None:
     state = HaMasterState(HaLimits())
     slave = connected(state)
-    assert state.reported(slave.number, 0, LOG._replace(sendable_end=6_000), 0) is None
+    assert state.begun(slave, 0, LOG._replace(sendable_end=6_000), 0) is None
     assert slave.next_offset == 6_000
 
 
@@ -55,10 +55,10 @@ def test_a_contrail_slave_that_asks_for_0_means_0() -> None:
     state = HaMasterState(HaLimits())
     slave = connected(state)
     state.proved(slave.number, 1)
-    assert closed(state.reported(slave.number, 0, LOG, 0)) == "reset_needed"
+    assert closed(state.begun(slave, 0, LOG, 0)) == "reset_needed"
     slave = connected(state)
     state.proved(slave.number, 1)
-    assert state.reported(slave.number, 0, LOG._replace(physical_min=0), 0) is None
+    assert state.begun(slave, 0, LOG._replace(physical_min=0), 0) is None
     assert slave.next_offset == 0
 
 
@@ -71,7 +71,7 @@ def test_requests_outside_of_the_log_end_the_link_and_are_counted(
 ) -> None:
     state = HaMasterState(HaLimits())
     slave = connected(state)
-    assert closed(state.reported(slave.number, request_at, LOG, 0)) == reason
+    assert closed(state.begun(slave, request_at, LOG, 0)) == reason
     assert state.counts == {reason: 1} and not state.slaves
 
 
@@ -79,18 +79,18 @@ def test_requests_outside_of_the_log_end_the_link_and_are_counted(
 def test_an_acknowledgement_of_bytes_that_were_never_sent_ends_the_link() -> None:
     state = HaMasterState(HaLimits())
     slave = receiving(state, 5_000)
-    state.pushed(slave.number, 100, 1)
-    assert state.reported(slave.number, 5_100, LOG, 2) is None
-    assert closed(state.reported(slave.number, 5_101, LOG, 3)) == "fake_acknowledgement"
+    state.pushed(slave, 100, 1)
+    assert state.reported(slave, 5_100, 2) is None
+    assert closed(state.reported(slave, 5_101, 3)) == "fake_acknowledgement"
     assert state.acknowledged_ends() == []
 
 
 def test_an_acknowledgement_does_not_go_back() -> None:
     state = HaMasterState(HaLimits())
     slave = receiving(state, 5_000)
-    state.pushed(slave.number, 100, 1)
-    state.reported(slave.number, 5_100, LOG, 2)
-    state.reported(slave.number, 5_050, LOG, 3)
+    state.pushed(slave, 100, 1)
+    state.reported(slave, 5_100, 2)
+    state.reported(slave, 5_050, 3)
     assert state.acknowledged_ends() == [5_100]
 
 
@@ -99,24 +99,24 @@ def test_frames_end_with_their_batch_their_segment_and_the_log() -> None:
     state = HaMasterState(HaLimits())
     slave = receiving(state, 4_600)
     sent = []
-    while (frame := state.next_frame(slave.number, LOG, body_bytes_max=300)) is not None:
+    while (frame := state.next_frame(slave, LOG, body_bytes_max=300)) is not None:
         assert isinstance(frame, Frame)
         sent.append(frame)
-        state.pushed(slave.number, frame.byte_count, 1)
+        state.pushed(slave, frame.byte_count, 1)
     assert sent == [(4_600, 300), (4_900, 100), (5_000, 300), (5_300, 200)]
 
 
 def test_nothing_is_sent_before_the_first_report() -> None:
     state = HaMasterState(HaLimits())
     slave = connected(state)
-    assert state.next_frame(slave.number, LOG, body_bytes_max=300) is None
+    assert state.next_frame(slave, LOG, body_bytes_max=300) is None
 
 
 def test_a_slave_that_retention_overtook_must_be_reset() -> None:
     state = HaMasterState(HaLimits())
     slave = receiving(state, 2_500)
     log = LOG._replace(physical_min=3_000)
-    assert closed(state.next_frame(slave.number, log, body_bytes_max=300)) == "reset_needed"
+    assert closed(state.next_frame(slave, log, body_bytes_max=300)) == "reset_needed"
 
 
 @pytest.mark.proves("replication.pair.ha-master")
@@ -126,7 +126,7 @@ def test_an_idle_slave_gets_a_heartbeat_and_a_silent_one_is_left() -> None:
     assert state.expire(4_999) == []
     assert state.expire(5_000) == [Beat(slave.number, 5_500)]
     assert state.expire(5_001) == []
-    state.reported(slave.number, 5_500, LOG, 10_000)
+    state.reported(slave, 5_500, 10_000)
     assert state.expire(29_999) == [Beat(slave.number, 5_500)]
     assert [closed(effect) for effect in state.expire(30_000)] == ["silent"]
 

@@ -182,13 +182,13 @@ class HaMaster:
             return
         known = SlaveLink(
             link,
+            slave,
             self._config,
             make_nonce=self._make_nonce,
             facts=self._facts,
             tail=self._tail,
             on_proved=lambda agreement: self._proved(known, agreement),
         )
-        known.number = slave.number
         self._links[link] = known
 
     def received(self, link: Link, data: bytes) -> None:
@@ -222,22 +222,28 @@ class HaMaster:
             self._carry_out(close)
 
     def _reported(self, known: SlaveLink, physical_end: int) -> None:
-        slave = self._state.slaves[known.number]
-        was_receiving = slave.is_receiving
-        refusal = self._state.reported(known.number, physical_end, self._log(), self._now_ms())
+        slave, now_ms = known.slave, self._now_ms()
+        if not slave.is_receiving:
+            self._begin(known, physical_end, now_ms)
+            return
+        refusal = self._state.reported(slave, physical_end, now_ms)
         if refusal is not None:
             self._carry_out(refusal)
-            return
-        if not was_receiving:
-            _log.info("the slave at %s gets the log from %d", known.link.address, physical_end)
-            self.appended()
-            self._note_progress()
         elif self._config.in_sync.is_synchronous:
             # The slave's next bytes first: answers leave while it writes them.
-            if not slave.owes_report:
+            if slave.next_offset < self._store.kept_end and not slave.owes_report:
                 self._turn()
             if self._follow_acknowledgements():
                 self._on_progress()
+
+    def _begin(self, known: SlaveLink, physical_end: int, now_ms: int) -> None:
+        refusal = self._state.begun(known.slave, physical_end, self._log(), now_ms)
+        if refusal is not None:
+            self._carry_out(refusal)
+            return
+        _log.info("the slave at %s gets the log from %d", known.link.address, physical_end)
+        self.appended()
+        self._note_progress()
 
     def _note_progress(self) -> None:
         self._follow_acknowledgements()
@@ -288,16 +294,16 @@ class HaMaster:
         if loop is None:
             return
         # Pushes are spaced by the loop's time, which its timers go by.
-        loop_ms, log = int(loop.time() * 1000), self._log()
+        loop_ms, sendable_end = int(loop.time() * 1000), self._store.kept_end
         waits_ms = []
         for known in list(self._links.values()):
-            slave = self._state.slaves.get(known.number)
-            if slave is None or not self._may_push(known, slave, log):
+            slave = known.slave
+            if slave.next_offset >= sendable_end or not known.may_push:
                 continue
             wait_ms = self._pacing.wait_ms(slave, loop_ms)
             if not wait_ms:
                 slave.pushed_ms = loop_ms
-                self._push(known, slave, log)
+                self._push(known, slave)
                 if not slave.is_behind:
                     continue
             # A slave that is behind gets its next share in the next turn.
@@ -310,36 +316,34 @@ class HaMaster:
                 else loop.call_soon(self._turn)
             )
 
-    def _may_push(self, known: SlaveLink, slave: SlaveProgress, log: LogRange) -> bool:
-        link = known.link
-        is_ready = not (link.is_paused or known.is_fetching or link.is_closed)
-        return slave.is_receiving and is_ready and slave.next_offset < log.sendable_end
-
-    def _push(self, known: SlaveLink, slave: SlaveProgress, log: LogRange) -> None:
+    def _push(self, known: SlaveLink, slave: SlaveProgress) -> None:
         """Send one slave what it lacks, up to a turn's share."""
-        now_ms = self._now_ms()
+        store, log, now_ms = self._store, self._log(), self._now_ms()
         parts: list[bytes | memoryview] = []
         pushed_bytes = 0
         takes_files = known.takes_files
         turn_bytes_max = known.turn_bytes_max(log.sendable_end - slave.next_offset)
         body_bytes_max = min(known.body_bytes_max, turn_bytes_max)
         while pushed_bytes < turn_bytes_max:
-            frame = self._state.next_frame(known.number, log, body_bytes_max=body_bytes_max)
+            frame = self._state.next_frame(slave, log, body_bytes_max=body_bytes_max)
             if not isinstance(frame, Frame):
                 if frame is not None:
                     self._carry_out(frame)
                 break
-            view = self._store.log_view(*frame)
+            physical_offset, byte_count = frame
+            view = store.log_view(physical_offset, byte_count)
             if view is None:
-                self._fetch(known, frame.physical_offset)
+                self._fetch(known, physical_offset)
                 break
-            place = self._store.log_place(frame.physical_offset) if takes_files else None
+            place = store.log_place(physical_offset) if takes_files else None
             if place is not None and not parts:
-                known.send_file(frame.physical_offset, view, *place)
+                known.send_file(physical_offset, view, *place)
             else:
-                parts += known.transfer(frame.physical_offset, view)
-            self._state.pushed(known.number, frame.byte_count, now_ms)
-            pushed_bytes += frame.byte_count
+                parts += known.transfer(physical_offset, view)
+            self._state.pushed(slave, byte_count, now_ms)
+            pushed_bytes += byte_count
+            if slave.next_offset >= log.sendable_end:
+                break
         slave.is_behind = pushed_bytes >= turn_bytes_max
         if parts:
             known.link.send(parts)

@@ -26,8 +26,10 @@ from contrail.protocol.link_frames import (
     LinkWriter,
     Seal,
     decode_report,
+    lone_report,
 )
 from contrail.replication.config import HaMasterConfig
+from contrail.replication.state.ha_master import SlaveProgress
 from contrail.wire.cluster_port import Link, is_listed
 
 # A Contrail slave takes larger frames than Apache's are set to. Bytes that this process copies,
@@ -44,6 +46,7 @@ class SlaveLink:
     def __init__(
         self,
         link: Link,
+        slave: SlaveProgress,
         config: HaMasterConfig,
         *,
         make_nonce: Callable[[int], bytes],
@@ -52,7 +55,8 @@ class SlaveLink:
         on_proved: Callable[[Agreement], None],
     ) -> None:
         self.link = link
-        self.number = 0
+        self.slave = slave
+        self.number = slave.number
         self.is_plain = True
         self.is_fetching = False
         self._config = config
@@ -66,11 +70,20 @@ class SlaveLink:
         self._writer = LinkWriter()
         self._handshake: MasterHandshake | None = None
         self._agreement: Agreement | None = None
+        # Both have proved the secret, and frames have no seals.
+        self._is_open = False
 
     @property
     def is_admitted(self) -> bool:
         """Whether the peer proved the cluster secret, or is an Apache slave from a listed place."""
         return self._agreement is not None or self._reports is not None
+
+    @property
+    def may_push(self) -> bool:
+        """Whether the slave asked for the log, and its link takes more of it now."""
+        link = self.link
+        is_ready = not (link.is_paused or self.is_fetching or link.is_closed)
+        return is_ready and self.slave.is_receiving
 
     @property
     def body_bytes_max(self) -> int:
@@ -101,6 +114,10 @@ class SlaveLink:
             self._begin_handshake()
             data = data[len(PREFACE) :]
         assert self._reader is not None
+        if self._is_open and self._reader.is_between_frames:
+            report = lone_report(data)
+            if report is not None:
+                return report
         self._reader.feed(data)
         return self._read_frames(self._reader)
 
@@ -154,6 +171,7 @@ class SlaveLink:
 
     def _welcome(self, reader: LinkReader, agreement: Agreement) -> None:
         self._handshake, self._agreement = None, agreement
+        self._is_open = not agreement.is_sealed
         reader.frame_bytes_max = FRAME_BYTES_MAX
         if agreement.is_sealed:
             self._writer.seal = Seal(agreement.sending_key)
@@ -185,12 +203,12 @@ class SlaveLink:
     @property
     def takes_files(self) -> bool:
         """Whether frames can leave by ``send_file``: large ones, and nothing computed of them."""
-        return not self.is_plain and self._writer.seal is None and not self.link.is_encrypted
+        return self._is_open and not self.link.is_encrypted
 
     def send_file(self, physical_offset: int, body: memoryview, fd: int, position: int) -> None:
         """The frame of ``transfer``, its body taken from the log's file."""
-        *head, _ = self._writer.transfer(physical_offset, body)
-        self.link.send_file(b"".join(head), body, fd, position)
+        head = self._writer.transfer_head(physical_offset, len(body))
+        self.link.send_file(head, body, fd, position)
 
     def close(self, reason: str, text: str) -> None:
         """End the link; a Contrail slave is told why."""

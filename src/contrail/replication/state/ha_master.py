@@ -143,19 +143,24 @@ class HaMasterState:
         """End a link for a reason that was found outside: a failed handshake, a broken frame."""
         return self._close(self.slaves[number], reason, text)
 
-    def reported(self, number: int, physical_end: int, log: LogRange, now_ms: int) -> Close | None:
-        """A slave's log ends at ``physical_end``: its request if it is the first report."""
-        slave = self.slaves[number]
+    def begun(
+        self, slave: SlaveProgress, physical_end: int, log: LogRange, now_ms: int
+    ) -> Close | None:
+        """A slave's first report, which is its request: its log ends at ``physical_end``."""
         slave.heard_ms = now_ms
-        if not slave.is_receiving:
-            return self._begin(slave, physical_end, log)
+        return self._begin(slave, physical_end, log)
+
+    def reported(self, slave: SlaveProgress, physical_end: int, now_ms: int) -> Close | None:
+        """The log of a slave that receives ends at ``physical_end``."""
+        slave.heard_ms = now_ms
         if physical_end > slave.next_offset:
             return self._close(
                 slave,
                 "fake_acknowledgement",
                 f"it acknowledged {physical_end}, but was sent nothing behind {slave.next_offset}",
             )
-        slave.acknowledged_end = max(slave.acknowledged_end, physical_end)
+        if physical_end > slave.acknowledged_end:
+            slave.acknowledged_end = physical_end
         return None
 
     def _begin(self, slave: SlaveProgress, physical_end: int, log: LogRange) -> Close | None:
@@ -182,10 +187,9 @@ class HaMasterState:
         return None
 
     def next_frame(
-        self, number: int, log: LogRange, *, body_bytes_max: int
+        self, slave: SlaveProgress, log: LogRange, *, body_bytes_max: int
     ) -> Frame | Close | None:
         """The next bytes for a slave; None if it has all of them."""
-        slave = self.slaves[number]
         start = slave.next_offset
         if not slave.is_receiving or start >= log.sendable_end:
             return None
@@ -197,9 +201,8 @@ class HaMasterState:
         end = min(start + body_bytes_max, segment_end, log.sendable_end)
         return Frame(start, end - start)
 
-    def pushed(self, number: int, byte_count: int, now_ms: int) -> None:
+    def pushed(self, slave: SlaveProgress, byte_count: int, now_ms: int) -> None:
         """These bytes went out to a slave."""
-        slave = self.slaves[number]
         slave.next_offset += byte_count
         slave.sent_bytes += byte_count
         slave.sent_ms = now_ms

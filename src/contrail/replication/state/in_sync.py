@@ -31,6 +31,10 @@ class InSync:
     def __init__(self, rules: InSyncRules) -> None:
         self._rules = rules
         self._reached = 0
+        # The same at every moment, unless it goes by the slaves that are in sync.
+        self._needed = None if rules.is_automatic else rules.in_sync_replicas
+        if not rules.is_synchronous:
+            self._needed = 1
 
     def is_in_sync(self, acknowledged_end: int, physical_end: int) -> bool:
         """Whether a slave is close enough to the log's end to count."""
@@ -42,11 +46,9 @@ class InSync:
 
     def needed_count(self, acknowledged_ends: Sequence[int], physical_end: int) -> int:
         """How many brokers must have a record before its send is acknowledged."""
+        if self._needed is not None:
+            return self._needed
         rules = self._rules
-        if not rules.is_synchronous:
-            return 1
-        if not rules.is_automatic:
-            return rules.in_sync_replicas
         in_sync = self.in_sync_count(acknowledged_ends, physical_end)
         return max(min(rules.in_sync_replicas, in_sync), rules.min_in_sync_replicas)
 
@@ -62,7 +64,8 @@ class InSync:
             # A send of this moment is acknowledged by the master alone, for good.
             self._reached = max(self._reached, physical_end)
             return NO_LIMIT
-        others = sorted(acknowledged_ends, reverse=True)
-        if len(others) >= needed - 1:
-            self._reached = max(self._reached, others[needed - 2])
+        others = needed - 1
+        if len(acknowledged_ends) >= others:
+            reached = sorted(acknowledged_ends)[-others] if others > 1 else max(acknowledged_ends)
+            self._reached = max(self._reached, reached)
         return self._reached
