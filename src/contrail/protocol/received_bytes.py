@@ -1,7 +1,7 @@
 """The memory that a slave's link fills: frames are read where they arrived.
 
-A broker's store reads the bytes of the log once more, when queues are derived from them. So
-buffers are used in turn, and one that was full rests until the queues are derived up to the end
+A broker's store reads the bytes of the log once more, when queues are derived from them. Buffers
+are therefore used in turn, and one that was full rests until the queues are derived up to the end
 that the log had by then. Without new memory for each read a slave needs half the CPU.
 """
 
@@ -54,12 +54,12 @@ class ReceivedBytes:
             resting.popleft()
 
     def filled(self, byte_count: int) -> None:
-        """So many bytes arrived in the room that was given last."""
+        """The link put this many bytes into the room that it was given last."""
         self._end += byte_count
 
     @property
     def unread(self) -> memoryview:
-        """What arrived and was not read; it stays as it is until the log is derived so far."""
+        """The bytes that were not read yet; they stay until the log is derived up to them."""
         return memoryview(self._buffer)[self._begin : self._end]
 
     def read(self, byte_count: int) -> None:

@@ -58,7 +58,7 @@ class LinkFiller(LinkWatcher, Protocol):
         ...
 
     def filled(self, link: Link, byte_count: int) -> None:
-        """So many bytes arrived in the ``room`` that was given last."""
+        """The link put this many bytes into the ``room`` that it was given last."""
         ...
 
 

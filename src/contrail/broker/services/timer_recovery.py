@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _STEP_COUNT = 1000
 _ROWS_PER_WRITE = 50_000
 _NEVER_MS = -1
-# What ``_History`` looks at; RocketMQ delivers with the property and without a mark.
+# ``_History`` looks at these records; RocketMQ delivers with the property and without a mark.
 _MARKS = RecordMarks(frozenset((TOPIC,)), TIMER_OUT_MS.encode())
 _DIGITS_MAX = 9
 

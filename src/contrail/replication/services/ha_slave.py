@@ -375,7 +375,7 @@ class HaSlave:
         if not data:
             return 0
         try:
-            # What was received stays in its buffer; the bytes that are held are in motion.
+            # Received bytes stay in their buffer; held bytes move as more of them come.
             is_kept = data is not self._held
             return self._store.append_raw(physical_offset, data, is_kept=is_kept)
         except RawBytesRefused as error:
