@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from contrail.broker.services.address_shares import owner_at
@@ -15,7 +16,13 @@ from contrail.broker.state.pull_plan import PropertyFilter
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
 from contrail.errors import ConfigError, FilterInvalid, RequestRejected
-from contrail.model.subscription import SQL92, SubscriptionData, parse_subscription
+from contrail.model.subscription import (
+    ALL_TAGS,
+    SQL92,
+    TAG,
+    SubscriptionData,
+    parse_subscription,
+)
 from contrail.model.topic import Perm, TopicConfig
 from contrail.protocol.codes import ResponseCode
 from contrail.protocol.command import Request
@@ -216,8 +223,8 @@ class PopAdmission:
                 f"the subscription has {len(text)} characters, at most "
                 f"{_SUBSCRIPTION_CHARACTERS_MAX} are taken",
             )
-        if not text:
-            return parse_subscription(topic, "*"), None
+        if not text or (text == ALL_TAGS and fields.optional_text("expType") in (None, "", TAG)):
+            return _everything(topic), None
         try:
             subscription = parse_subscription(topic, text, fields.optional_text("expType"))
             if subscription.by_tag:
@@ -231,6 +238,11 @@ class PopAdmission:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription cannot be read: {error}"
             ) from error
+
+
+@lru_cache(maxsize=4096)
+def _everything(topic: str) -> SubscriptionData:
+    return parse_subscription(topic, ALL_TAGS)
 
 
 def _attempt_id(fields: HeaderFields) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import NamedTuple
 
 from contrail.broker.services.pop_admission import LookPlan, PopPlan
@@ -22,6 +23,7 @@ from contrail.model.record import QUEUE_OFFSET_POSITION
 from contrail.model.topic import RETRY_PREFIX, pop_retry_topic, pop_retry_topic_v2
 from contrail.store import GetResult, GetStatus, MessageStore
 
+_OFFSET = Struct(">q")
 _MOVED = frozenset(
     {
         GetStatus.OFFSET_TOO_SMALL,
@@ -59,7 +61,7 @@ class Taken(NamedTuple):
     @property
     def offsets(self) -> tuple[int, ...]:
         at = QUEUE_OFFSET_POSITION
-        return tuple(int.from_bytes(one[at : at + 8], "big") for one in self.records)
+        return tuple([_OFFSET.unpack_from(one, at)[0] for one in self.records])
 
 
 @dataclass(slots=True)
@@ -159,6 +161,10 @@ class PopReads:
         if room <= 0:
             end = self._store.queue_offset_max(topic.encode(), queue_id)
             found.rest_count += max(0, end - start)
+            return
+        is_known = not is_new and not is_reset
+        if is_known and start == self._store.queue_offset_max(topic.encode(), queue_id):
+            # Nothing is there, as in most queues that a waiting group looks at.
             return
         result = self._get(plan, topic, queue_id, start, room)
         if result.status in _MOVED:

@@ -205,13 +205,14 @@ class Pops:
         same messages may not be durable yet.
         """
         checkpoint = self._named(ack)
-        count = 0
-        if checkpoint is not None:
-            for offset in ack.offsets:
-                count += self._acknowledge(checkpoint, offset, told if not count else _nobody)
-        if not count:
+        taken = [] if checkpoint is None else self.table.settle_all(checkpoint, ack.offsets)
+        if checkpoint is None or not taken:
             self._changes.append(_Change(told))
-        return count
+        else:
+            acks = self._acks.setdefault(checkpoint, _Acks())
+            acks.offsets += taken
+            acks.told.append(told)
+        return len(taken)
 
     def _named(self, ack: Ack) -> Checkpoint | None:
         checkpoint = self.table.find(ack.key)

@@ -65,6 +65,24 @@ class PopTable:
             self._remove(checkpoint)
         return True
 
+    def settle_all(self, checkpoint: Checkpoint, offsets: Iterable[int]) -> list[int]:
+        """Settle several messages of a checkpoint; returns those that were open."""
+        if self.find(checkpoint.key) is not checkpoint:
+            return []
+        places = {offset: index for index, offset in enumerate(checkpoint.offsets)}
+        settled, taken = checkpoint.settled, []
+        for offset in offsets:
+            index = places.get(offset)
+            if index is not None and not settled >> index & 1:
+                settled |= 1 << index
+                taken.append(offset)
+        checkpoint.settled = settled
+        if taken:
+            self._counted(checkpoint, -len(taken))
+            if checkpoint.is_settled:
+                self._remove(checkpoint)
+        return taken
+
     def reopen(self, checkpoint: Checkpoint, offsets: Iterable[int]) -> None:
         """Take ``settle`` back: what should have made it durable could not be written."""
         if checkpoint.is_settled:
