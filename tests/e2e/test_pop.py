@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import zlib
 from collections.abc import Iterator
@@ -463,3 +464,26 @@ def test_metrics_count_what_is_in_flight_and_what_comes_again(
     eventually(lambda: in_flight(cluster) == 0, "the others are stored again")
     assert app.kinds.pop.revive.redelivered_counts == {(TOPIC, GROUP): 2}
     assert app.kinds.pop.revive.overdue_ms(cluster.clock.now_ms()) == 0
+
+
+@pytest.mark.proves("kinds.pop.dead-letters")
+def test_a_message_becomes_a_dead_letter_after_its_last_try_if_the_broker_is_set_so(
+    cluster: LocalCluster, broker: PopAsker
+) -> None:
+    broker.change_settings("contrailPopDeadLetterEnable=true")
+    group = json.dumps({"groupName": GROUP, "retryMaxTimes": 1}).encode()
+    broker.done(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group)
+    broker.stored(TOPIC, b"x", properties={"a": "b"})
+    broker.popped()
+    advance(cluster, OVER_MS)
+    eventually(lambda: in_flight(cluster) == 0, "it is stored again")
+    (one,) = broker.popped_all(1)
+    assert one.message.reconsume_times == 1, "its last try"
+    advance(cluster, OVER_MS)
+    eventually(lambda: in_flight(cluster) == 0, "it is given up")
+    assert broker.popped() == []
+    app = cluster.brokers[0].app
+    assert app is not None
+    (dead,) = app.store.get(f"%DLQ%{GROUP}".encode(), 0, 0).messages
+    assert (dead.body, dead.reconsume_times) == (b"x", 2)
+    assert (dead.properties["a"], dead.properties["RETRY_TOPIC"]) == ("b", TOPIC)

@@ -107,6 +107,7 @@ class BrokerConfig:
     pop_returns_retry_topic: bool = setting("popResponseReturnActualRetryTopic", False)
     pop_starts_in_memory: bool = setting("initPopOffsetByCheckMsgInMem", True)
     pop_grace_ms: int = setting("contrailPopGraceMs", 1000, lowest=0, highest=60000)
+    pop_dead_letters: bool = setting("contrailPopDeadLetterEnable", False)
     assigns_queues: bool = setting("serverLoadBalancerEnable", True)
     default_request_mode: RequestMode = setting(  # noqa: RUF009
         "defaultMessageRequestMode", RequestMode.PULL

@@ -71,6 +71,7 @@ class PopSide:
             broker_name=config.broker_name,
             store_host=need.store_host,
             uses_v2=lambda: tables.settings.config.pop_retry_v2,
+            gives_up=lambda: tables.settings.config.pop_dead_letters,
             attempt=need.far_reads.attempt,
         )
         self.ordered = OrderedPops(
@@ -237,3 +238,6 @@ class _Topics:
 
     def ensure(self, topic: str, now_ms: int) -> None:
         self._topics.ensure_pop_retry_topic(topic, now_ms)
+
+    def ensure_dead_letters(self, group: str, now_ms: int) -> None:
+        self._topics.ensure_dlq_topic(group, now_ms)

@@ -42,6 +42,7 @@ from contrail.model.properties import (
     ORIGIN_GROUP,
     REAL_QID,
     REAL_TOPIC,
+    RETRY_TOPIC,
     TAGS,
     put_property,
     read_property,
@@ -49,9 +50,11 @@ from contrail.model.properties import (
 )
 from contrail.model.record import TRANSACTION_MASK
 from contrail.model.topic import (
+    DLQ_PREFIX,
     RETRY_PREFIX,
     TIMER_TOPIC,
     TopicConfig,
+    dlq_topic,
     normal_topic,
     pop_retry_topic,
     pop_retry_topic_v2,
@@ -91,6 +94,7 @@ class ReviveTopics(Protocol):
 
     def find(self, topic: str) -> TopicConfig | None: ...
     def ensure(self, topic: str, now_ms: int) -> None: ...
+    def ensure_dead_letters(self, group: str, now_ms: int) -> None: ...
 
 
 class _InLine(NamedTuple):
@@ -126,6 +130,7 @@ class PopRevive:
         broker_name: str,
         store_host: bytes,
         uses_v2: Callable[[], bool],
+        gives_up: Callable[[], bool],
         attempt: Attempt,
     ) -> None:
         self._pops = pops
@@ -140,6 +145,8 @@ class PopRevive:
         self._broker_name = broker_name
         self._store_host = store_host
         self._uses_v2 = uses_v2
+        # Whether messages become dead letters after their last try.
+        self._gives_up = gives_up
         self._attempt = attempt
         self._next = [0] * REVIVE_QUEUE_COUNT
         self._lines: list[deque[_InLine]] = [deque() for _ in range(REVIVE_QUEUE_COUNT)]
@@ -349,7 +356,11 @@ class PopRevive:
         self, drafts: list[MessageDraft], of_drafts: list[tuple[Checkpoint, int]], now_ms: int
     ) -> None:
         for (checkpoint, _), draft in zip(of_drafts, drafts, strict=True):
-            self._ensure_retry_topic(draft.topic.decode(), checkpoint.group, now_ms)
+            topic = draft.topic.decode()
+            if topic.startswith(DLQ_PREFIX):
+                self._topics.ensure_dead_letters(checkpoint.group, now_ms)
+            else:
+                self._ensure_retry_topic(topic, checkpoint.group, now_ms)
         crashpoint("pop.before_redelivery")
         run = self._deliveries.append(drafts)
         crashpoint("pop.redelivered")
@@ -416,8 +427,12 @@ class PopRevive:
             raw = put_property(raw, FIRST_POP_TIME, str(checkpoint.pop_time_ms))
         raw = put_property(raw, ORIGIN_GROUP, checkpoint.group)
         tries = message.reconsume_times + (not checkpoint.is_suspended)
+        topic = self._retry_topic(checkpoint)
+        if self._gives_up() and tries > self._tries_max(checkpoint.group):
+            raw = put_property(raw, RETRY_TOPIC, normal_topic(checkpoint.topic, checkpoint.group))
+            topic = dlq_topic(checkpoint.group)
         return MessageDraft(
-            topic=self._retry_topic(checkpoint).encode(),
+            topic=topic.encode(),
             queue_id=0,
             body=message.body,
             properties=raw,
@@ -429,6 +444,10 @@ class PopRevive:
             reconsume_times=min(tries, _RECONSUME_TIMES_MAX),
             prepared_transaction_offset=mark,
         )
+
+    def _tries_max(self, group: str) -> int:
+        config = self._find_group(group)
+        return _RECONSUME_TIMES_MAX if config is None else config.retry_count_max
 
     def _retry_topic(self, checkpoint: Checkpoint) -> str:
         if checkpoint.topic.startswith(RETRY_PREFIX):

@@ -59,6 +59,7 @@ CHANGEABLE: Mapping[str, Changeable] = {
     "maxPopPollingSize": Changeable("pop_waiters_max", 0, 1_000_000),
     "popFromRetryProbability": Changeable("pop_retry_probability", 0, 100),
     "enableRetryTopicV2": Changeable("pop_retry_v2"),
+    "contrailPopDeadLetterEnable": Changeable("pop_dead_letters"),
     "retrieveMessageFromPopRetryTopicV1": Changeable("pop_reads_retry_v1"),
     "popResponseReturnActualRetryTopic": Changeable("pop_returns_retry_topic"),
     "initPopOffsetByCheckMsgInMem": Changeable("pop_starts_in_memory"),
