@@ -15,6 +15,7 @@ from contrail.broker.state.stats import BrokerStats
 from contrail.clock import ManualClock
 from contrail.errors import CallFailed, DeliveryUnderWay, StoreReadOnly
 from contrail.model.message import MessageDraft
+from contrail.model.properties import encode_properties
 from contrail.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
@@ -247,5 +248,23 @@ def test_a_half_message_is_in_the_ledger_once_another_broker_has_it() -> None:
         assert await world.bridge.send_half(half, 70)
         assert world.escaped.halves == {70}
         assert world.cluster.stored == [b"half"]
+
+    run(story())
+
+
+@pytest.mark.proves("kinds.pop.replicas")
+def test_records_of_pops_wait_for_the_master_and_hold_up_nothing() -> None:
+    async def story() -> None:
+        world = World()
+        revive = b"rmq_sys_REVIVE_LOG_DefaultCluster"
+        rolled = encode_properties({"REAL_TOPIC": revive.decode(), "REAL_QID": "3"})
+        of_pops = [
+            waiting(10)._replace(topic=revive),
+            waiting(20)._replace(topic=b"rmq_sys_wheel_timer", properties=rolled),
+        ]
+        assert len(world.bridge.append(of_pops).physical_offsets) == 2
+        assert not world.cluster.stored and not len(world.escaped)
+        assert not await world.delivered([30])
+        assert await world.delivered([30])
 
     run(story())

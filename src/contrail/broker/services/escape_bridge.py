@@ -33,6 +33,8 @@ from contrail.errors import (
 )
 from contrail.model.fastjson import FastJsonError
 from contrail.model.message import MessageDraft
+from contrail.model.properties import REAL_TOPIC, read_property
+from contrail.model.topic import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from contrail.protocol.bodies.routes import TopicRouteData
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.store import AppendedRun, MessageStore
@@ -93,12 +95,19 @@ class EscapeBridge(Deliveries):
     def append(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
         """Hand messages over; returns once other brokers have all of them.
 
+        Records of popped messages mean nothing to another broker: they are passed over without an
+        entry in the ledger, and the master delivers them when it is back.
+
         Raises:
             DeliveryUnderWay: come back with the same messages a little later.
             StoreReadOnly: nothing may be handed over.
         """
         self._require_open()
-        left = [draft for draft in drafts if self._place(draft) not in self._escaped.waited]
+        left = [
+            draft
+            for draft in drafts
+            if not _is_of_pops(draft) and self._place(draft) not in self._escaped.waited
+        ]
         if not left:
             end, count = self.settled_end, len(drafts)
             return AppendedRun([0] * count, [end] * count, self._clock.now_ms(), end)
@@ -228,3 +237,11 @@ class EscapeBridge(Deliveries):
             )
         self._problem = problem
         return False
+
+
+def _is_of_pops(draft: MessageDraft) -> bool:
+    """Whether this is a checkpoint or an acknowledgement, due or rolled on in the timer."""
+    topic = draft.topic.decode("utf-8", "replace")
+    if topic == TIMER_TOPIC:
+        topic = read_property(draft.properties, REAL_TOPIC) or ""
+    return topic.startswith(REVIVE_TOPIC_PREFIX)
