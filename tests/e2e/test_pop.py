@@ -95,7 +95,7 @@ def test_a_compressed_message_comes_again_as_it_was(
     assert (message.born_timestamp_ms, message.reconsume_times) == (1234, 1)
 
 
-@pytest.mark.proves("kinds.pop.requests")
+@pytest.mark.proves("kinds.pop.requests", "kinds.pop.upstream-faults")
 def test_a_changed_time_kills_the_old_receipt_and_gives_a_new_one(
     cluster: LocalCluster, broker: PopAsker
 ) -> None:
@@ -144,7 +144,7 @@ def test_a_batch_acknowledges_by_bits_with_gaps(cluster: LocalCluster, broker: P
     assert broker.ask(RequestCode.BATCH_ACK_MESSAGE, {}, empty).code == ResponseCode.NO_MESSAGE
 
 
-@pytest.mark.proves("kinds.pop.requests")
+@pytest.mark.proves("kinds.pop.requests", "kinds.pop.upstream-faults")
 def test_receipts_of_others_acknowledge_nothing(cluster: LocalCluster, broker: PopAsker) -> None:
     broker.stored(TOPIC, b"x")
     (one,) = broker.popped()
@@ -174,7 +174,7 @@ def test_a_pop_is_refused_in_the_order_of_the_checks(
     assert broker.pop(**changes).code == code
 
 
-@pytest.mark.proves("kinds.pop.requests")
+@pytest.mark.proves("kinds.pop.requests", "kinds.pop.upstream-faults")
 def test_acks_of_places_that_are_not_there_are_refused(broker: PopAsker) -> None:
     broker.stored(TOPIC, b"x")
     (one,) = broker.popped()
@@ -211,7 +211,7 @@ def test_a_kill_brings_back_what_was_not_acknowledged_and_nothing_else(
     assert bodies(broker.popped_all(1)) == [b"1"]
 
 
-@pytest.mark.proves("kinds.pop.restart")
+@pytest.mark.proves("kinds.pop.restart", "kinds.pop.upstream-faults")
 def test_a_kill_after_the_second_delivery_brings_no_third_before_its_time(
     cluster: LocalCluster, broker: PopAsker
 ) -> None:
@@ -346,7 +346,7 @@ def test_a_new_group_starts_where_the_pop_asks(broker: PopAsker) -> None:
     assert bodies(broker.popped(consumerGroup="last", initMode="1")) == [b"2"]
 
 
-@pytest.mark.proves("kinds.pop.resets")
+@pytest.mark.proves("kinds.pop.resets", "kinds.pop.upstream-faults")
 @pytest.mark.parametrize(("offset", "left"), [(0, [b"0", b"1", b"2"]), (3, [])])
 def test_a_reset_moves_pops_and_nothing_comes_twice(
     cluster: LocalCluster, broker: PopAsker, offset: int, left: list[bytes]
@@ -374,7 +374,7 @@ def test_a_reset_moves_pops_and_nothing_comes_twice(
     assert broker.popped() == []
 
 
-@pytest.mark.proves("kinds.pop.deleted")
+@pytest.mark.proves("kinds.pop.deleted", "kinds.pop.upstream-faults")
 def test_a_deleted_topics_messages_do_not_come_again(
     cluster: LocalCluster, broker: PopAsker
 ) -> None:
@@ -391,7 +391,7 @@ def test_a_deleted_topics_messages_do_not_come_again(
     eventually(lambda: in_flight(cluster) == 1, "only the new one is in flight")
 
 
-@pytest.mark.proves("kinds.pop.stripped")
+@pytest.mark.proves("kinds.pop.stripped", "kinds.pop.upstream-faults")
 def test_a_producer_cannot_write_receipts(broker: PopAsker) -> None:
     receipt = "0 1 60000 0 0 broker-a 0 0"
     broker.stored(TOPIC, b"x", properties={"POP_CK": receipt, "b": "c"})

@@ -149,6 +149,7 @@ def test_a_new_time_makes_a_new_checkpoint_and_kills_the_old_receipt() -> None:
     assert room.ack(CheckpointKey("g", "t", 0, 1, now_ms), 1) == 1
 
 
+@pytest.mark.proves("kinds.pop.upstream-faults")
 def test_two_pops_of_one_place_in_a_millisecond_have_names_of_their_own() -> None:
     room = Room()
     first = room.take(0)
@@ -160,3 +161,17 @@ def test_times_beyond_the_timers_are_refused() -> None:
     room.pops.require_keepable(86_400_000)
     with pytest.raises(RequestRejected, match="timerMaxDelaySec"):
         room.pops.require_keepable(400 * 86_400_000)
+
+
+@pytest.mark.proves("kinds.pop.upstream-faults")
+def test_a_new_time_that_ends_with_the_old_one_keeps_the_message() -> None:
+    room = Room()
+    key = room.take(0)
+    room.pops.append_run()
+    room.clock.advance(ms=10_000)
+    popped_ms = room.pops.prolong(Ack(key, (0,), "b"), 50_000, room.tell, "c")
+    assert popped_ms is not None
+    room.pops.append_run()
+    (checkpoint,) = room.table.of_queue(QUEUE)
+    assert checkpoint.visible_ms == key.pop_time_ms + 60_000, "the same time as before"
+    assert checkpoint.open_offsets == [0] and len(room.table) == 1
