@@ -27,6 +27,8 @@ from tests.interop.peers import java_peer
 from tests.unit.broker.test_pop_records import ACK, BATCH_ACK, CK
 
 INVISIBLE_MS = 10_000
+FIFO = "orders-in-order"
+IN_ORDER = {"order": "true", "queueId": "0", "invisibleTime": "120000"}
 CARRY_TIMEOUT_S = 90.0
 SETTINGS = {
     "mappedFileSizeCommitLog": str(8 << 20),
@@ -212,6 +214,8 @@ def test_a_folder_with_pops_pending_is_taken_over(tmp_path: Path, first: str, se
             make(connection)
             for number in range(6):
                 store(connection, b"%d" % number)
+            for number in range(4):
+                store(connection, b"%d" % number, FIFO)
             batch = taken(connection, maxMsgNums="2")
             both = taken(connection, maxMsgNums="2")
             assert [one.body for one in batch + both] == [b"0", b"1", b"2", b"3"]
@@ -219,9 +223,17 @@ def test_a_folder_with_pops_pending_is_taken_over(tmp_path: Path, first: str, se
             fields = {**receipt_fields(both[1]), "invisibleTime": str(INVISIBLE_MS + 3000)}
             answer = asked(connection, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
             assert answer.fields["invisibleTime"] == str(INVISIBLE_MS + 3000)
+            batch = taken(connection, topic=FIFO, **IN_ORDER, maxMsgNums="3")
+            assert [one.body for one in batch] == [b"0", b"1", b"2"]
+            ordered_ack(connection, batch[1])
             # Offsets and timers are written down now and then.
             time.sleep(2)
         with carried.opened(second) as connection:
+            assert taken(connection, topic=FIFO, **IN_ORDER) == [], "the batch blocks its queue"
+            ordered_ack(connection, batch[0])
+            ordered_ack(connection, batch[2])
+            (rest,) = taken(connection, topic=FIFO, **IN_ORDER)
+            assert (rest.body, rest.message.reconsume_times) == (b"3", 0), "each acked once"
             found = Counter[tuple[bytes, int]]()
 
             def take() -> bool:
@@ -256,17 +268,26 @@ def as_received(answer: Answer) -> ReceivedResponse:
 
 
 def make(connection: RawConnection) -> None:
-    topic = {
-        "topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1",
-        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-    }  # fmt: skip
-    asked(connection, RequestCode.UPDATE_AND_CREATE_TOPIC, topic)
+    for name in (TOPIC, FIFO):
+        make_topic(connection, name)
     group = json.dumps({"groupName": GROUP}).encode()
     asked(connection, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group)
 
 
-def store(connection: RawConnection, body: bytes) -> None:
-    asked(connection, RequestCode.SEND_MESSAGE_V2, send_fields(TOPIC), body)
+def make_topic(connection: RawConnection, name: str) -> None:
+    topic = {
+        "topic": name, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1",
+        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+    }  # fmt: skip
+    asked(connection, RequestCode.UPDATE_AND_CREATE_TOPIC, topic)
+
+
+def store(connection: RawConnection, body: bytes, topic: str = TOPIC) -> None:
+    asked(connection, RequestCode.SEND_MESSAGE_V2, send_fields(topic), body)
+
+
+def ordered_ack(connection: RawConnection, one: Popped) -> None:
+    asked(connection, RequestCode.ACK_MESSAGE, receipt_fields(one, GROUP, FIFO))
 
 
 def taken(connection: RawConnection, **changes: str) -> list[Popped]:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from contrail.client import instances
 from contrail.client.instance import require_same_process
+from contrail.client.membership import join_group, leave_group, require_running
 from contrail.client.options import PopOptions
 from contrail.client.pop_handling import MessageHandler, PopHandling
 from contrail.client.pop_member import PopMember
@@ -22,7 +22,7 @@ from contrail.client.popping import PoppedMessage, ack_once, prolong_once
 from contrail.client.settings import ClientSettings
 from contrail.client.subscriptions import Sql92, check_subscription
 from contrail.clock import SystemClock
-from contrail.errors import ClientClosed, ClientError
+from contrail.errors import ClientError
 from contrail.model.group import check_group_name
 from contrail.model.subscription import ALL_TAGS, SQL92, SubscriptionData, parse_subscription
 from contrail.model.topic import check_topic_name
@@ -53,17 +53,14 @@ class PopConsumer:
 
         A second start does nothing.
         """
-        require_same_process(self._process_id, f"pop consumer of group {self.group!r}")
-        if self._member is not None:
-            return
-        instance = instances.join(self._client_settings)
-        try:
-            member = PopMember(instance, self._group, self._settings, self._subscriptions)
-            await member.start()
-            self._member = member
-        except BaseException:
-            await instances.leave(instance)
-            raise
+        require_same_process(self._process_id, self._name)
+        if self._member is None:
+            self._member = await join_group(
+                self._client_settings,
+                lambda instance: PopMember(
+                    instance, self._group, self._settings, self._subscriptions
+                ),
+            )
 
     async def close(self) -> None:
         """Leave the group; messages that were not acknowledged come again."""
@@ -71,10 +68,7 @@ class PopConsumer:
         if member is None or not member.instance.may_be_closed_here():
             return
         self._member = None
-        try:
-            await member.stop()
-        finally:
-            await instances.leave(member.instance)
+        await leave_group(member)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -96,14 +90,12 @@ class PopConsumer:
     def client_id(self) -> str:
         return self._running().instance.client_id
 
+    @property
+    def _name(self) -> str:
+        return f"pop consumer of group {self.group!r}"
+
     def _running(self) -> PopMember:
-        require_same_process(self._process_id, f"pop consumer of group {self.group!r}")
-        if self._member is None:
-            raise ClientClosed(
-                f"pop consumer of group {self.group!r} is not running: use it inside its `with` "
-                "block, or between start() and close()"
-            )
-        return self._member
+        return require_running(self._member, self._process_id, self._name)
 
     # Subscriptions.
 

@@ -14,9 +14,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, Unpack
 
-from contrail.client import instances
 from contrail.client.hooks import ConsumeHook, ConsumeOutcome
 from contrail.client.instance import require_same_process
+from contrail.client.membership import join_group, leave_group, require_running
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.offset_stores import OffsetStore
 from contrail.client.options import PullOptions
@@ -34,7 +34,7 @@ from contrail.client.state.allocation import sorted_queues
 from contrail.client.state.selection import Selection
 from contrail.client.subscriptions import Sql92, check_subscription
 from contrail.clock import SystemClock
-from contrail.errors import ClientClosed, OffsetIllegal
+from contrail.errors import OffsetIllegal
 from contrail.model.group import check_group_name
 from contrail.model.subscription import ALL_TAGS, SQL92, SubscriptionData, parse_subscription
 from contrail.model.topic import check_topic_name
@@ -72,17 +72,12 @@ class PullConsumer:
 
         A second start does nothing.
         """
-        require_same_process(self._process_id, f"pull consumer of group {self.group!r}")
-        if self._member is not None:
-            return
-        instance = instances.join(self._client_settings)
-        try:
-            self._member = PullMember(instance, self._settings, self._selection)
-            await self._member.start()
-        except BaseException:
-            self._member = None
-            await instances.leave(instance)
-            raise
+        require_same_process(self._process_id, self._name)
+        if self._member is None:
+            self._member = await join_group(
+                self._client_settings,
+                lambda instance: PullMember(instance, self._settings, self._selection),
+            )
 
     async def close(self) -> None:
         """Write the progress and leave the group.
@@ -99,10 +94,7 @@ class PullConsumer:
         self._member = None
         if commit:
             member.note_progress()
-        try:
-            await member.stop()
-        finally:
-            await instances.leave(member.instance)
+        await leave_group(member)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -125,14 +117,12 @@ class PullConsumer:
     def client_id(self) -> str:
         return self._running().instance.client_id
 
+    @property
+    def _name(self) -> str:
+        return f"pull consumer of group {self.group!r}"
+
     def _running(self) -> PullMember:
-        require_same_process(self._process_id, f"pull consumer of group {self.group!r}")
-        if self._member is None:
-            raise ClientClosed(
-                f"pull consumer of group {self.group!r} is not running: use it inside its `with` "
-                "block, or between start() and close()"
-            )
-        return self._member
+        return require_running(self._member, self._process_id, self._name)
 
     # Subscriptions and assignments.
 
