@@ -487,3 +487,16 @@ def test_a_message_becomes_a_dead_letter_after_its_last_try_if_the_broker_is_set
     (dead,) = app.store.get(f"%DLQ%{GROUP}".encode(), 0, 0).messages
     assert (dead.body, dead.reconsume_times) == (b"x", 2)
     assert (dead.properties["a"], dead.properties["RETRY_TOPIC"]) == ("b", TOPIC)
+
+
+@pytest.mark.proves("kinds.pop.redelivery")
+def test_a_suspended_message_comes_again_with_the_same_count(
+    cluster: LocalCluster, broker: PopAsker
+) -> None:
+    broker.stored(TOPIC, b"x")
+    (one,) = broker.popped()
+    assert broker.prolong(one, 1_000, suspend="true").code == ResponseCode.SUCCESS
+    advance(cluster, 3_000)
+    eventually(lambda: in_flight(cluster) == 0, "it is stored again")
+    (again,) = broker.popped_all(1)
+    assert again.message.reconsume_times == 0

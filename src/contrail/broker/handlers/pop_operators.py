@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from contrail.broker.services.acknowledgements import Acknowledgements, doubt_fi
 from contrail.broker.services.ordered_pops import OrderedPops
 from contrail.broker.services.pops import Pops, Told
 from contrail.broker.state.consumers import ConsumerTable
-from contrail.broker.state.pop_records import Ack, CheckpointKey
+from contrail.broker.state.pop_records import Ack, Checkpoint, CheckpointKey
 from contrail.broker.state.pop_table import Queue
 from contrail.errors import RequestRejected, StoreError
 from contrail.model.properties import UNIQ_KEY, read_property
@@ -30,6 +31,8 @@ from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _COUNT_MAX = 1000
 _DEFAULT_COUNT = 100
+# One answer looks at so many checkpoints, those of the first pops: a group may have a million.
+_LOOKED_AT_MAX = 5_000
 _FATES = ("ack", "return")
 
 
@@ -69,7 +72,10 @@ class PopOperatorHandlers:
         }
 
     def handle_list(self, request: Request, peer: Peer) -> Response:
-        """A group's messages in flight, those that become visible first; ``total`` counts all."""
+        """A group's messages in flight, those that become visible first; ``total`` counts all.
+
+        Of a group with very many, those of its first pops are listed.
+        """
         fields = HeaderFields(request)
         group = fields.text("consumerGroup")
         topic = fields.optional_text("topic") or None
@@ -80,18 +86,27 @@ class PopOperatorHandlers:
                 ResponseCode.INVALID_PARAMETER,
                 f"limit={count_max} must be from 1 to {_COUNT_MAX}, offset={first} at least 0",
             )
-        found = [
-            one
-            for one in self._of_group(group)
-            if topic is None or normal_topic(one.queue[1], group) == topic
-        ]
-        found.sort(key=lambda one: (one.visible_ms, one.queue, one.receipt.queue_offset))
-        listed = [self._listed(one) for one in islice(found, first, first + count_max)]
-        return Response(fields={"total": str(len(found))}, body=encode_in_flight(listed))
 
-    def _of_group(self, group: str) -> Iterator[_Popped]:
-        for checkpoint in self._pops.table.of_group(group):
-            queue = (group, checkpoint.topic, checkpoint.queue_id)
+        def is_wanted(name: str) -> bool:
+            return topic is None or normal_topic(name, group) == topic
+
+        table = self._pops.table
+        checkpoints = [
+            one for one in table.oldest_of_group(group, _LOOKED_AT_MAX) if is_wanted(one.topic)
+        ]
+        in_order = [one for one in self._in_order(group) if is_wanted(one.queue[1])]
+        found = heapq.merge(
+            self._not_in_order(checkpoints),
+            sorted(in_order, key=_place),
+            key=_place,
+        )
+        listed = [self._listed(one) for one in islice(found, first, first + count_max)]
+        total = table.count_of_group(group, is_wanted) + len(in_order)
+        return Response(fields={"total": str(total)}, body=encode_in_flight(listed))
+
+    def _not_in_order(self, checkpoints: list[Checkpoint]) -> Iterator[_Popped]:
+        for checkpoint in sorted(checkpoints, key=lambda one: (one.visible_ms, one.key)):
+            queue = (checkpoint.group, checkpoint.topic, checkpoint.queue_id)
             receipt = Receipt(
                 checkpoint.start_offset,
                 checkpoint.pop_time_ms,
@@ -104,6 +119,8 @@ class PopOperatorHandlers:
             for offset in checkpoint.open_offsets:
                 named = receipt._replace(queue_offset=offset)
                 yield _Popped(queue, named, checkpoint.visible_ms, checkpoint.holder)
+
+    def _in_order(self, group: str) -> Iterator[_Popped]:
         for queue, batch in self._ordered.of_group(group):
             receipt = Receipt(
                 batch.offsets[0],
@@ -198,6 +215,11 @@ class PopOperatorHandlers:
                 self._answers.when_safe(peer, physical_end, release)
 
         return told
+
+
+def _place(one: _Popped) -> tuple[int, Queue, int, int]:
+    receipt = one.receipt
+    return one.visible_ms, one.queue, receipt.start_offset, receipt.pop_time_ms
 
 
 def _not_in_flight(group: str, receipt: Receipt) -> RequestRejected:

@@ -8,7 +8,7 @@ become visible, in steps of ``GRAIN_MS``; before that the timer keeps its time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -150,6 +150,22 @@ class PopTable:
     def in_flight(self, group: str, topic: str) -> int:
         """How many messages of a topic a group has popped and not settled."""
         return self._counts[group, topic]
+
+    def count_of_group(self, group: str, is_wanted: Callable[[str], bool]) -> int:
+        """How many messages of wanted topics a group has popped and not settled."""
+        return sum(
+            count
+            for (name, topic), count in self._counts.items()
+            if name == group and is_wanted(topic)
+        )
+
+    def oldest_of_group(self, group: str, count_max: int) -> list[Checkpoint]:
+        """A group's checkpoints, of each queue the first ones by their pops; bounded in all."""
+        found: list[Checkpoint] = []
+        for queue, of_queue in self._queues.items():
+            if queue[0] == group and len(found) < count_max:
+                found += islice(of_queue.values(), count_max - len(found))
+        return found
 
     def of_queue(self, queue: Queue) -> list[Checkpoint]:
         return list(self._queues.get(queue, {}).values())
