@@ -24,7 +24,7 @@ setup: $(KERNELS) page ## make .venv, build the kernels and the console's page, 
 page: $(INSTALLED)
 	@$(BIN)/python scripts/console_page.py --any-node
 
-demo: setup ## a cluster of two brokers, messages of every kind, kills, Spark, a slave, a report
+demo: setup ## a cluster of two brokers, messages of every kind, kills, Spark, a slave, an election, a report
 	@scripts/tools.sh spark
 	$(BIN)/python scripts/demo.py
 

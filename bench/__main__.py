@@ -53,7 +53,7 @@ NOT_IN_QUICK = {
     "client": ("proxy",),
     "pop": ("million",),
     "spark": ("sink", "micro-batch"),
-    "replication": ("java",),
+    "replication": ("java", "failover", "failover-apache"),
 }
 
 

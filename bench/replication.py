@@ -40,6 +40,8 @@ from bench.peers_servers import (
     running_contrail,
     with_slave,
 )
+from bench.replication_failover import apache_rows, failover_rows
+from bench.replication_groups import answer_rows, cpu_rows
 from bench.replication_parts import (
     PacedSends,
     copied,
@@ -143,7 +145,16 @@ CAUSES = {
 
 
 def groups() -> list[str]:
-    return ["async", "sync", "catch-up", "java"]
+    return [
+        "async",
+        "sync",
+        "catch-up",
+        "java",
+        "group-cpu",
+        "group-answers",
+        "failover",
+        "failover-apache",
+    ]
 
 
 def measure(group: str, *, size: str, folder: Path) -> list[Row]:
@@ -159,6 +170,19 @@ def measure(group: str, *, size: str, folder: Path) -> list[Row]:
     if group == "catch-up":
         _require_disk(folder)
         return _catch_up_rows(sizes, folder)
+    if group == "group-cpu":
+        _require_disk(folder)
+        shapes = [
+            Shape(connections=1, depth=64, count=sizes.synced_sends // 2),
+            Shape(connections=16, depth=32, count=sizes.synced_sends),
+        ]
+        return cpu_rows(folder, shapes, sizes.round_count)
+    if group == "group-answers":
+        return answer_rows(folder, min(3, sizes.round_count), sizes.alone_s)
+    if group == "failover":
+        return failover_rows(size, folder)
+    if group == "failover-apache":
+        return apache_rows(size, folder)
     return _java_rows(sizes, folder)
 
 

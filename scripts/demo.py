@@ -3,8 +3,9 @@
 A NameServer and two brokers run as processes of their own. Orders are sent to them and read back
 over the wire, with the Python client and by Spark, in every way that is built; one broker is
 killed with SIGKILL in the middle of its work and started again; then its files are damaged the way
-disks and operators do. A slave takes over the reads of a master that is killed. Exits 0 only if
-nothing was lost.
+disks and operators do. A slave takes over the reads of a master that is killed, and a failover
+group elects another leader while orders are sent to the one that is killed. Exits 0 only if nothing
+was lost.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from demo_client import show_client
+from demo_failover import show_failover
 from demo_kinds import show_kinds
 from demo_replication import show_replication
 from demo_spark import show_spark
@@ -342,6 +344,7 @@ def main() -> int:
         verify(config.root, report)
         report.show("Messages that wait, fail or depend", show_kinds(Path(folder), PROPERTIES))
         report.show("A master and its slave", show_replication(Path(folder), PROPERTIES))
+        report.show("A failover group", show_failover(Path(folder), PROPERTIES))
     kept = not report.failures
     console.rule("[green]all promises kept[/]" if kept else "[red]something is wrong[/]")
     return 0 if kept else 1

@@ -198,8 +198,9 @@ class ChaosCampaign(ClientStory):
         if fault.isolates:
             sides = ((member.name,), tuple(one.name for one in self.group.others(member)))
             self.timeline.events.append((begun_ns, Partitioned(now_ms, sides)))
-        self._begun.append((fault, at_leader, begun_ns))
         await asyncio.to_thread(fault.begin, self.group, member, self.chance)
+        # A send that is begun while a cable is being cut may still be answered.
+        self._begun.append((fault, at_leader, self.timeline.now()[0]))
         if at_leader and fault.deposes:
             self.watch.lost()
         await asyncio.sleep(for_s)
