@@ -26,7 +26,7 @@ class Counts:
 
 
 COUNTS = {
-    "full": Counts(kills=200, others=50, restarts=100, apache=20),
+    "full": Counts(kills=200, others=40, restarts=100, apache=20),
     "quick": Counts(kills=10, others=5, restarts=6, apache=3),
     "tiny": Counts(kills=1, others=1, restarts=1, apache=1),
 }

@@ -31,7 +31,7 @@ from tests.history.client_senders import ORDERED, PLAIN
 from tests.history.client_story import QUEUE_COUNT, ClientStory, Plan
 from tests.history.events import Ended, Outcome, Partitioned, SendInvoked
 from tests.history.rules_delivery import RETRY_PREFIX
-from tests.history.violations import Rule, Violation
+from tests.history.violations import Bounds, Rule, Violation
 
 RETURNERS = "returners"
 PLAN = Plan(
@@ -67,6 +67,9 @@ _IN_FLIGHT_MS = 3_000
 # Consumers that lost a queue with the leader's registration take it anew from the stored offset.
 _RETAKEN_MS = 8_000
 _SETTLE_S = 30.0
+# The longest delay, an outage and a busy machine.
+_LATE_MS = 60_000
+_NEVER_MS = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,9 @@ class ChaosCampaign(ClientStory):
         self.producers = Producers(self.notes, namesrv, self.chance, rest_s=rest_s)
         self.watch = Watch(group.members, self.timeline)
         self.counts: Counter[str] = Counter()
+        # Store times are those of servers whose clocks are moved: lateness is judged here.
+        self.bounds = Bounds(late_ms_max=_NEVER_MS)
+        self._late: list[Violation] = []
         # A fault, whether it hit the leader, and when.
         self._begun: list[tuple[Fault, bool, int]] = []
 
@@ -132,6 +138,7 @@ class ChaosCampaign(ClientStory):
         await self.until_read()
         await asyncio.to_thread(self.readers.close_all)
         await self.watch.close()
+        self._late = list(self._late_ones())
 
     async def _ask_ends(self) -> None:
         """Asked as by any client: administration from other hosts is refused."""
@@ -274,8 +281,24 @@ class ChaosCampaign(ClientStory):
         """RETRY_LOST: a message that a handler gave back has not come again."""
         for key in self._not_come_again():
             yield Violation(Rule.RETRY_LOST, (key,), "a handler failed, and it did not come again")
+        yield from self._late
         retries = [one for one in self.readers.deliveries() if _is_retry(one)]
         yield from judge_repeats(retries, list(self.causes())).violations
+
+    def _late_ones(self) -> Iterator[Violation]:
+        """LATE: a delayed message came long after its acknowledgement and its delay."""
+        asked = {
+            event.op: event for _, event in self.timeline.events if isinstance(event, SendInvoked)
+        }
+        stored_ns: dict[str, int] = {}
+        for at_ns, event in self.timeline.events:
+            if isinstance(event, Ended) and event.outcome is Outcome.OK:
+                stored_ns.setdefault(asked[event.op].key, at_ns)
+        for one in self.readers.deliveries():
+            if one.queue.topic == DELAYED and one.key in stored_ns:
+                waited_ms = (one.at_ns - stored_ns[one.key]) // _MS
+                if waited_ms > _LATE_MS:
+                    yield Violation(Rule.LATE, (one.key,), f"it came after {waited_ms} ms")
 
     def _not_come_again(self) -> set[str]:
         given_back: set[str] = set()

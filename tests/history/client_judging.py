@@ -17,7 +17,7 @@ from tests.history.client_rules import (
     judge_repeats,
 )
 from tests.history.events import Drained, Event, Rebalanced, Received
-from tests.history.violations import Violation
+from tests.history.violations import Bounds, Violation
 
 _MS = 1_000_000
 NumberOf = Callable[[Queue], int]
@@ -48,13 +48,13 @@ class Verdict:
     repeats: Counter[str]
 
 
-def judge(seen: Seen) -> Verdict:
+def judge(seen: Seen, bounds: Bounds | None = None) -> Verdict:
     repeats = judge_repeats(seen.deliveries, seen.causes)
     history = build_history(seen, repeats)
     violations = [
         *repeats.violations,
         *first_deliveries_keep_order(seen.deliveries, seen.groups_in_order),
-        *check_history(history),
+        *check_history(history, bounds),
     ]
     return Verdict(history, violations, Counter(repeats.allowed.values()))
 

@@ -20,7 +20,7 @@ from tests.history.client_judging import Seen, judge
 from tests.history.client_rules import Cause, Queue
 from tests.history.client_senders import SendNotes, Timeline
 from tests.history.events import Event, write_history
-from tests.history.violations import Violation
+from tests.history.violations import Bounds, Violation
 
 PATIENCE_S = 120.0
 QUEUE_COUNT = 4
@@ -63,6 +63,7 @@ class ClientStory:
         self._history_path = folder / "history.jsonl"
         self._ends: dict[Queue, int] = {}
         self._began_s = time.monotonic()
+        self.bounds = Bounds()
 
     # Told by each campaign.
 
@@ -164,7 +165,7 @@ class ClientStory:
 
     def judge(self) -> Counter[str]:
         """Fail if a promise was broken; how many messages came again, by cause."""
-        verdict = judge(self._seen())
+        verdict = judge(self._seen(), self.bounds)
         self.timeline.events = [(0, event) for event in verdict.history]
         counts = Counter(type(event).__name__ for event in verdict.history)
         self.say(f"{self.summary()}, told {dict(self.notes.outcomes)}")

@@ -280,7 +280,9 @@ class MessageStore:
         self._restore_next_offsets(recovered)
         pooled = self._pooled_writes()
         self.positions = Positions(
-            recovered.physical_end, syncs_before_ack=self._config.syncs_before_ack
+            recovered.physical_end,
+            syncs_before_ack=self._config.syncs_before_ack,
+            in_group=self.in_group,
         )
         if self.in_group:
             self.positions.commit_limit = self._dispatcher.dispatched_end

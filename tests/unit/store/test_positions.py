@@ -53,6 +53,14 @@ def test_bytes_that_too_few_replicas_have_are_not_acknowledged_but_visible(
     assert (positions.visible_end, positions.settled_end) == (visible_end, settled_end)
 
 
+def test_a_group_acknowledges_what_is_committed_before_this_members_own_sync() -> None:
+    positions = Positions(1000, syncs_before_ack=True, in_group=True)
+    positions.physical_end = positions.committed_end = 4000
+    positions.commit_limit = 3500
+    assert positions.acknowledged_end == 3500
+    assert (positions.visible_end, positions.settled_end) == (1000, 1000)
+
+
 def test_without_replication_no_limit_holds_anything_back() -> None:
     positions = Positions(NO_LIMIT - 1, syncs_before_ack=True)
     assert positions.acknowledged_end == NO_LIMIT - 1

@@ -27,12 +27,16 @@ class Positions:
         "committed_end",
         "cut_count",
         "flushed_end",
+        "in_group",
         "physical_end",
         "replicated_end",
     )
 
-    def __init__(self, physical_end: int, *, syncs_before_ack: bool) -> None:
+    def __init__(
+        self, physical_end: int, *, syncs_before_ack: bool, in_group: bool = False
+    ) -> None:
         self._syncs_before_ack = syncs_before_ack
+        self.in_group = in_group
         self.physical_end = physical_end
         # Written to the file; behind ``physical_end`` only with the transient pool.
         self.committed_end = physical_end
@@ -56,7 +60,12 @@ class Positions:
 
     @property
     def acknowledged_end(self) -> int:
-        """Flushed bytes under SYNC_FLUSH, written ones under ASYNC_FLUSH; on enough replicas."""
+        """Flushed bytes under SYNC_FLUSH, written ones under ASYNC_FLUSH; on enough replicas.
+
+        In a failover group committed ones: a majority has them on its disks, this member's or not.
+        """
+        if self.in_group:
+            return self.commit_limit
         end = self.flushed_end if self._syncs_before_ack else self.physical_end
         return min(end, self.commit_limit, self.replicated_end)
 
