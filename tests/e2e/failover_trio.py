@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contrail.broker.services.group_retention import GroupRetention
 from contrail.clock import Clock, SystemClock
 from contrail.errors import CallFailed
 from contrail.model.message import MessageDraft
 from contrail.replication.config import BrokerIdentity, GroupConfig, LinkTrust
 from contrail.replication.services.group_runner import GroupRunner
-from contrail.replication.services.replica_file import ReplicaFile
+from contrail.replication.services.member_files import MemberFiles
+from contrail.replication.services.member_folder import prepare_folder
 from contrail.replication.services.replica_log import ReplicaLog
 from contrail.replication.state.group_effects import RoleChanged
-from contrail.replication.state.member import MemberTimes
+from contrail.replication.state.member_log import MemberTimes
 from contrail.runtime.files import FileSystem
 from contrail.store.config import FlushDiskType, StoreConfig
 from contrail.store.log import MessageStore
@@ -49,6 +51,8 @@ class LocalMember:
     runner: GroupRunner | None = None
     leads: bool = False
     failures: list[Exception] = field(default_factory=list)
+    new_starts: int = 0
+    restarting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -63,6 +67,7 @@ class LocalMember:
             queue_file_bytes=20_000,
             flush_disk_type=FlushDiskType.SYNC_FLUSH,
         )
+        prepare_folder(FileSystem(), config.root, config.log_folders)
         self.store = MessageStore.open(config, on_flushed=flushed, in_group=True)
         clock = self.trio.clocks.get(self.self_id, SystemClock())
         self.runner = GroupRunner(
@@ -79,12 +84,13 @@ class LocalMember:
                 facts=self.trio.facts.get(self.self_id, {}),
             ),
             ReplicaLog(self.store, clock.now_ms),
-            ReplicaFile(FileSystem(), self.folder),
+            MemberFiles(FileSystem(), self.folder),
             clock,
             self,
             times=TIMES,
         )
         self.runner.links.dial = self._dial
+        self.retention = GroupRetention(self.store, self, self.runner)
         await self.runner.start()
 
     async def _dial(self, user: LinkUser, address: str, *, tls: object = None) -> Link:
@@ -125,6 +131,21 @@ class LocalMember:
     def failed(self, error: Exception) -> None:
         self.failures.append(error)
 
+    def begin_anew(self) -> None:
+        self.new_starts += 1
+        self.restarting = asyncio.get_running_loop().create_task(self.restart())
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    # As the group's tables, for retention.
+
+    snapshot_start: int | None = None
+
+    def removed_before(self, physical_min: int) -> None:
+        pass
+
     def _flushed(self) -> None:
         if self.runner is not None:
             self.runner.flushed()
@@ -154,18 +175,20 @@ class LocalMember:
 
     def bodies(self) -> list[bytes]:
         """The messages that consumers of this member can read."""
-        assert self.store is not None
-        self.store.dispatch()
+        store = self.store
+        assert store is not None
+        store.dispatch()
         found: list[bytes] = []
-        while len(found) < self.store.queue_offset_max(TOPIC, 0):
-            found += [one.body for one in self.store.get(TOPIC, 0, len(found)).messages]
+        first = store.queue_offset_min(TOPIC, 0)
+        while first + len(found) < store.queue_offset_max(TOPIC, 0):
+            found += [one.body for one in store.get(TOPIC, 0, first + len(found)).messages]
         return found
 
     def log_bytes(self) -> bytes:
         """The whole log as it stands."""
         store = self.store
         assert store is not None
-        starts = range(0, store.physical_end, SEGMENT_BYTES)
+        starts = range(store.physical_min, store.physical_end, SEGMENT_BYTES)
         return b"".join(
             store.log_bytes(start, min(SEGMENT_BYTES, store.physical_end - start))
             for start in starts

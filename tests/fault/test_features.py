@@ -8,7 +8,7 @@ import pytest
 
 from contrail.errors import FeatureRefused
 from contrail.runtime.files import FileSystem
-from contrail.store.features import FEATURES_FILE, GROUP, read_features, write_features
+from contrail.store.features import FEATURES_FILE, GROUP_FEATURE, read_features, write_features
 from contrail.store.log import MessageStore
 from contrail.store.reader import StoreReader
 from contrail.store.replace import replace_damaged
@@ -57,7 +57,7 @@ def test_a_folder_becomes_a_members_and_keeps_its_messages(tmp_path: Path) -> No
         append_numbers(store, 0, 30)
         end = store.physical_end
     with open_member(tmp_path) as member:
-        assert read_features(FileSystem(), tmp_path) == {GROUP}
+        assert read_features(FileSystem(), tmp_path) == {GROUP_FEATURE}
         assert member.physical_end == member.positions.commit_limit == end
         begin_epoch(member, 0)
         commit_all(member)

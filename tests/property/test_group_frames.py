@@ -11,15 +11,26 @@ from contrail.protocol.group_messages import (
     Append,
     AppendAnswer,
     AppendRefusal,
+    CopyAnswer,
     PreVote,
     PreVoteAnswer,
+    Reset,
     TimeoutNow,
     Vote,
     VoteAnswer,
 )
 from contrail.protocol.link_frames import Kind, LinkReader, LinkWriter, Seal
+from contrail.protocol.log_floor import LogFloor
 
 NUMBERS = st.integers(0, (1 << 62) - 1)
+FLOORS = st.builds(
+    LogFloor,
+    physical_start=st.integers(300, 1 << 40),
+    removed_count=NUMBERS,
+    starts=st.sampled_from([(), ((1, 7),), ((1, 7), (9, 200))]),
+    voters=st.frozensets(st.text("n0123@abc", min_size=1), max_size=4),
+    voters_end=st.integers(0, 300),
+)
 PLAIN = st.one_of(
     st.builds(PreVote, NUMBERS, NUMBERS, NUMBERS),
     st.builds(PreVoteAnswer, NUMBERS, st.booleans(), NUMBERS),
@@ -28,6 +39,8 @@ PLAIN = st.one_of(
     st.builds(AppendAnswer, NUMBERS, NUMBERS, NUMBERS),
     st.builds(AppendRefusal, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS),
     st.builds(TimeoutNow, NUMBERS),
+    st.builds(CopyAnswer, NUMBERS, NUMBERS, NUMBERS),
+    st.builds(Reset, NUMBERS, NUMBERS, FLOORS),
     st.builds(Ping, NUMBERS),
 )
 

@@ -22,7 +22,8 @@ from contrail.replication.state.group_effects import (
     Send,
     Truncate,
 )
-from contrail.replication.state.member import Member, MemberLog
+from contrail.replication.state.member import Member
+from contrail.replication.state.member_log import MemberLog
 from contrail.replication.state.voters import Voters
 from tests.simulation.disk import SimulatedDisk, Unit
 from tests.simulation.invariants import Judge

@@ -19,7 +19,8 @@ from contrail.protocol.group_messages import (
 )
 from contrail.replication.state.epochs import EpochStart, EpochTable
 from contrail.replication.state.group_effects import AppendVoters, Effect, Role, Send
-from contrail.replication.state.member import Member, MemberLog
+from contrail.replication.state.member import Member
+from contrail.replication.state.member_log import MemberLog
 from contrail.replication.state.voters import Voters
 
 Scenario = Callable[[type[Member]], None]

@@ -20,7 +20,7 @@ _FOUND_BY = {
     "derive_all_at_close": 25,
     "derive_all_in_recovery": 2,
     "fresh_rows_kept": 13,
-    "mark_above_cut": 61,
+    "mark_above_cut": 113,
     "next_offsets_kept": 1,
     "sync_of_cut_bytes": 2,
 }

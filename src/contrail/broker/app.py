@@ -283,6 +283,7 @@ class Broker:
     def _open(self) -> None:
         """Load the tables and recover the store; runs off the loop, for it may take long."""
         require_no_kv_store(self._files, self._store_config.root)
+        self._role.prepare_folder(self._files, self._store_config)
         self.tables = Tables.load(self._config, self._store_config, self._files, self._clock)
         self._users = self._load_users() if self._access_config.is_on else None
         self._escaped = load_escaped(self._files, self._store_config.root)

@@ -31,15 +31,19 @@ from contrail.broker.replicas import link_trust
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.group_delays import CARRIED as DELAYS
 from contrail.broker.services.group_delays import GroupDelays
+from contrail.broker.services.group_retention import GroupRetention
 from contrail.broker.services.group_tables import GroupTables
 from contrail.errors import StoreError
+from contrail.model.fastjson import JsonValue
 from contrail.protocol.bodies.ha_status import HaStatus
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Response
 from contrail.replication.config import BrokerIdentity, GroupConfig
 from contrail.replication.services.group_runner import GroupRunner
-from contrail.replication.services.replica_file import ReplicaFile
+from contrail.replication.services.member_files import MemberFiles
 from contrail.replication.services.replica_log import ReplicaLog
+from contrail.replication.state.carried_floor import CARRIED as LOG
+from contrail.replication.state.carried_floor import carried_log
 from contrail.replication.state.clock_skews import ClockSkews
 from contrail.replication.state.group_effects import Role, RoleChanged
 from contrail.runtime.schedule import Schedule
@@ -112,7 +116,7 @@ class GroupSide:
         self.runner = GroupRunner(
             config,
             ReplicaLog(need.store, need.clock.now_ms),
-            ReplicaFile(need.files, need.store_config.root),
+            MemberFiles(need.files, need.store_config.root),
             need.clock,
             self,
         )
@@ -135,13 +139,17 @@ class GroupSide:
             need.store_config.root,
             need.clock,
             offsets_interval_ms=need.config.flush_consumer_offset_ms,
-            carried={DELAYS: lambda: self._delays.carried()},
+            carried={DELAYS: lambda: self._delays.carried(), LOG: self._carried_log},
         )
+        self._retention = GroupRetention(need.store, self.tables, self.runner)
         self._delays = GroupDelays(
             need.store, need.kinds.delays, lambda: self.tables.carried(DELAYS)
         )
+        need.store.retention_limits["delay levels"] = self._delays.retention_limit
         # The tables' first snapshot tells how far the other parts are.
         self.parts: list[FollowsRole] = [self._delays, self.tables]
+        # Whether the broker is to start again after this failure: on an emptied folder.
+        self.begins_anew = False
         self._guards: Guards | None = None
         self._term = 0
         # The term for which this member is to take over, and the work of it.
@@ -212,6 +220,7 @@ class GroupSide:
         schedule.every(lambda: delays.interval_ms, self._delays.run, name="delay levels")
         schedule.every(_OFFSETS_INTERVAL_MS, lambda now_ms: self.tables.sweep(), name="offsets")
         schedule.every(1_000, lambda now_ms: self._warn_of_skew(), name="members' clocks")
+        schedule.every(1_000, lambda now_ms: self._retention.run(), name="log's floor")
         schedule.every(_PREFERENCE_INTERVAL_MS, lambda now_ms: self._prefer(), name="leadership")
         schedule.every(_ROOM_INTERVAL_MS, lambda now_ms: self._yield_without_room(), name="room")
 
@@ -253,6 +262,14 @@ class GroupSide:
     def failed(self, error: Exception) -> None:
         _log.critical("this member cannot go on: %s", error, exc_info=error)
         self._need.fail()
+
+    def begin_anew(self) -> None:
+        self.begins_anew = True
+        self._need.fail()
+
+    def _carried_log(self) -> JsonValue:
+        member = self.runner.member
+        return None if member is None else carried_log(member.log)
 
     def lacks_slaves(self) -> bool:
         return False

@@ -24,6 +24,7 @@ from contrail.wire.peer import Handler
 class AloneSide:
     """A broker that admits no peers; what a master and a slave add is in their own classes."""
 
+    begins_anew = False
     wants_flushes = False
     leads = True
 

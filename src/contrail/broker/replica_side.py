@@ -33,6 +33,9 @@ Redirecting = Callable[[str, int, bool], Redirect]
 class ReplicaSide(Protocol):
     """The calls come in the order of the methods; all on the event loop's thread."""
 
+    begins_anew: bool
+    """Whether the broker, having failed, is to be started again: its folder is to be emptied."""
+
     # Building.
 
     @property

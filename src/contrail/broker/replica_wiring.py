@@ -21,6 +21,8 @@ from contrail.broker.state.escaped import Escaped
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import Clock
 from contrail.model.host import Host
+from contrail.replication.services.member_folder import prepare_folder
+from contrail.runtime.files import FileSystem
 from contrail.store import MessageStore, StoreConfig
 from contrail.wire.caller import Caller
 
@@ -89,6 +91,11 @@ class RoleTerms:
             slave_timeout_ms=self.replication.slave_timeout_ms,
             reason=HoldReason.SLAVE if waits_for_slaves else HoldReason.DISK,
         )
+
+    def prepare_folder(self, files: FileSystem, store_config: StoreConfig) -> None:
+        """Before tables and store are read: empty the folder of a member that begins anew."""
+        if self.in_group:
+            prepare_folder(files, store_config.root, store_config.log_folders)
 
     def deliveries(
         self,

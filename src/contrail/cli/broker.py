@@ -110,6 +110,7 @@ def broker(
             on_ready=_ready,
             failed_event=lambda made: made.failed,
             abandon=lambda made: made.abandon_start(),
+            begins_anew=lambda made: made.replicas.begins_anew,
         )
     )
 

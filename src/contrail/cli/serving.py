@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import NoReturn, Protocol, TypeVar
 
 from contrail.errors import ConfigError, OpeningAbandoned
@@ -47,17 +48,19 @@ def serve(
     on_ready: Callable[[S], None],
     failed_event: Callable[[S], asyncio.Event | None] = lambda servant: None,
     abandon: Callable[[S], None] = lambda servant: None,
+    begins_anew: Callable[[S], bool] = lambda servant: False,
 ) -> int:
     """Make a server on the event loop, serve until the end, and return the exit code.
 
     ``abandon`` has a server that is still starting end that soon, with ``OpeningAbandoned``.
+    A failed server that ``begins_anew`` is stopped, and another one made and started.
 
     Raises:
         ContrailError: it could not be started.
     """
     choice = choose_event_loop()
     _tell(choice)
-    return run_on_loop(_serve(make, on_ready, failed_event, abandon), choice)
+    return run_on_loop(_serve(make, on_ready, failed_event, abandon, begins_anew), choice)
 
 
 def _tell(choice: EventLoopChoice) -> None:
@@ -72,22 +75,30 @@ async def _serve(
     on_ready: Callable[[S], None],
     failed_event: Callable[[S], asyncio.Event | None],
     abandon: Callable[[S], None],
+    begins_anew: Callable[[S], bool],
 ) -> int:
     end = _End()
-    servant = make()
-    end.on_signal = lambda: abandon(servant)
-    try:
-        await _start(servant)
-    except OpeningAbandoned as abandoned:
-        _log.info("%s", abandoned)
-        return STOPPED
-    end.on_signal = None
-    set_collector_for_serving()
-    on_ready(servant)
-    has_failed = await end.wait(failed_event(servant))
-    if not has_failed:
+    while True:
+        servant = make()
+        end.on_signal = partial(abandon, servant)
+        try:
+            await _start(servant)
+        except OpeningAbandoned as abandoned:
+            _log.info("%s", abandoned)
+            return STOPPED
+        end.on_signal = None
+        set_collector_for_serving()
+        on_ready(servant)
+        has_failed = await end.wait(failed_event(servant))
+        if not has_failed:
+            await servant.stop()
+            return STOPPED
+        if not begins_anew(servant):
+            break
+        _log.warning("the server stops and starts again, as the lines above say")
         await servant.stop()
-        return STOPPED
+        if end.is_signalled:
+            return STOPPED
     _log.critical("the server has failed and ends: see the lines above, then start it again")
     await _stop_failed(servant)
     return FAILED
@@ -131,6 +142,10 @@ class _End:
         self._signalled.set()
         if self.on_signal is not None:
             self.on_signal()
+
+    @property
+    def is_signalled(self) -> bool:
+        return self._signalled.is_set()
 
     async def wait(self, failed: asyncio.Event | None) -> bool:
         """Return whether it was a failure."""

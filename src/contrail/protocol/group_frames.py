@@ -15,6 +15,10 @@ JSON. The acceptor's is the payload of its ``WELCOME``. All others are numbers:
 | APPEND_REFUSAL | i64 term, previous end, epoch, epoch end, sent ms                             |
 | TIMEOUT_NOW    | i64 term                                                                      |
 | PING           | i64 wall time in ms: the link lives, and the clocks are compared              |
+| RESET          | i64 term, sent ms, then the floor of the leader's log as JSON                 |
+| COPY_ANSWER    | i64 term, matched end, sent ms                                                |
+
+RESET and COPY_ANSWER are sent to members that name the feature `reset` only.
 
 Encoding and decoding are exact inverses: bytes that decode are the encoding of what they decode to.
 """
@@ -32,19 +36,24 @@ from contrail.protocol.group_messages import (
     Append,
     AppendAnswer,
     AppendRefusal,
+    CopyAnswer,
     Message,
     PreVote,
     PreVoteAnswer,
+    Reset,
     TimeoutNow,
     Vote,
     VoteAnswer,
 )
 from contrail.protocol.handshake import HandshakeRefused
 from contrail.protocol.link_frames import Kind
+from contrail.protocol.log_floor import LogFloor
 
 VERSION = 1
 VERSION_MIN = 1
-FEATURES: tuple[str, ...] = ()
+RESETS = "reset"
+"""The feature of members that begin anew when they are told so."""
+FEATURES: tuple[str, ...] = (RESETS,)
 HELLO_BYTES_MAX = 32 << 10
 GROUP_FRAME_BYTES_MAX = 64 << 20
 """One record or run with the blank in front of it is one batch, however long it is."""
@@ -61,6 +70,7 @@ _VOTE_ANSWER = Struct(">qB")
 _APPEND = Struct(">qqqqqqqB")
 _APPEND_ANSWER = Struct(">qqq")
 _APPEND_REFUSAL = Struct(">qqqqq")
+_RESET = Struct(">qq")
 APPEND_HEAD_BYTES = _APPEND.size
 
 
@@ -85,7 +95,8 @@ class MemberHello:
 
     ``group_id`` and ``replica_uuid`` are empty for a member that belongs to no group yet.
     ``facts`` are settings that shape bytes: they must be equal at both. ``address`` is where
-    clients reach the member; followers send them to the leader's.
+    clients reach the member; followers send them to the leader's. ``term`` and ``log_end`` are on
+    the member's disk; releases before told no term.
     """
 
     version: int = VERSION
@@ -98,6 +109,8 @@ class MemberHello:
     wall_ms: int
     facts: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
+    term: int | None = None
+    log_end: int = 0
 
     def encode(self) -> bytes:
         return json.dumps(
@@ -112,6 +125,7 @@ class MemberHello:
                 "wallMs": self.wall_ms,
                 "facts": dict(self.facts),
                 "address": self.address,
+                **({} if self.term is None else {"term": self.term, "logEnd": self.log_end}),
             }
         ).encode()
 
@@ -145,6 +159,8 @@ class MemberHello:
             wall_ms=_typed(fields["wallMs"], int),
             facts={_name(key): _fact(text) for key, text in facts.items()},
             address=_name(fields.get("address", "")),
+            term=_typed(fields["term"], int) if "term" in fields else None,
+            log_end=_typed(fields.get("logEnd", 0), int),
         )
 
 
@@ -216,6 +232,10 @@ def encode(message: Message | Ping, *, names_voters: bool = False) -> tuple[Kind
             return Kind.TIMEOUT_NOW, _ONE.pack(term)
         case Ping(wall_ms):
             return Kind.PING, _ONE.pack(wall_ms)
+        case Reset(term, sent_ms, floor):
+            return Kind.RESET, _RESET.pack(term, sent_ms) + floor.encode()
+        case CopyAnswer(term, matched_end, sent_ms):
+            return Kind.COPY_ANSWER, _APPEND_ANSWER.pack(term, matched_end, sent_ms)
 
 
 def decode(kind: Kind, payload: memoryview) -> Message | Batch | Ping:
@@ -274,6 +294,18 @@ def _timeout_now(payload: memoryview) -> TimeoutNow:
     return TimeoutNow(*_checked(_unpacked(_ONE, payload)))
 
 
+def _reset(payload: memoryview) -> Reset:
+    term, sent_ms = _checked(_unpacked(_RESET, payload[: _RESET.size]))
+    try:
+        return Reset(term, sent_ms, LogFloor.decode(bytes(payload[_RESET.size :])))
+    except ValueError as error:
+        raise RemoteProtocolError("member", f"{error}") from error
+
+
+def _copy_answer(payload: memoryview) -> CopyAnswer:
+    return CopyAnswer(*_checked(_unpacked(_APPEND_ANSWER, payload)))
+
+
 def _ping(payload: memoryview) -> Ping:
     return Ping(*_checked(_unpacked(_ONE, payload)))
 
@@ -288,6 +320,8 @@ _DECODERS: dict[Kind, Callable[[memoryview], Message | Batch | Ping]] = {
     Kind.APPEND_REFUSAL: _append_refusal,
     Kind.TIMEOUT_NOW: _timeout_now,
     Kind.PING: _ping,
+    Kind.RESET: _reset,
+    Kind.COPY_ANSWER: _copy_answer,
 }
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from contrail.protocol.log_floor import LogFloor
+
 
 @dataclass(frozen=True, slots=True)
 class PreVote:
@@ -86,6 +88,36 @@ class TimeoutNow:
     term: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The leader's log begins behind what the follower lacks: begin anew at the floor."""
+
+    term: int
+    sent_ms: int
+    floor: LogFloor
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAnswer:
+    """As ``AppendAnswer``, of a member that lacks what it acknowledged once: it acknowledges none.
+
+    The leader goes on behind ``matched_end``, and counts the copy for no commit.
+    """
+
+    term: int
+    matched_end: int
+    sent_ms: int
+
+
 Message = (
-    PreVote | PreVoteAnswer | Vote | VoteAnswer | Append | AppendAnswer | AppendRefusal | TimeoutNow
+    PreVote
+    | PreVoteAnswer
+    | Vote
+    | VoteAnswer
+    | Append
+    | AppendAnswer
+    | AppendRefusal
+    | TimeoutNow
+    | Reset
+    | CopyAnswer
 )

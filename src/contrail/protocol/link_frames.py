@@ -67,6 +67,8 @@ class Kind(IntEnum):
     APPEND_REFUSAL = 16
     TIMEOUT_NOW = 17
     PING = 18
+    RESET = 19
+    COPY_ANSWER = 20
 
 
 class Begin(NamedTuple):

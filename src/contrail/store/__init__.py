@@ -32,10 +32,13 @@ if TYPE_CHECKING:
     from contrail.store.config_files import refused_rights as refused_rights
     from contrail.store.config_files import render_groups as render_groups
     from contrail.store.config_files import render_topics as render_topics
+    from contrail.store.features import GROUP_FEATURE as GROUP_FEATURE
+    from contrail.store.features import read_features as read_features
     from contrail.store.log import Arrival as Arrival
     from contrail.store.log import MessageStore as MessageStore
     from contrail.store.services.append import AppendedChunks as AppendedChunks
     from contrail.store.services.append import AppendedRun as AppendedRun
+    from contrail.store.services.emptying import empty_store as empty_store
     from contrail.store.services.lookup import PlacesByKey as PlacesByKey
     from contrail.store.services.queue_runs import FAR as FAR
     from contrail.store.services.queue_runs import Far as Far
@@ -84,6 +87,7 @@ _PUBLIC: dict[str, str] = {
     "FoundCheck": "contrail.store.services.timer_files",
     "FoundRun": "contrail.store.services.queue_runs",
     "GROUPS": "contrail.store.config_files",
+    "GROUP_FEATURE": "contrail.store.features",
     "GetResult": "contrail.store.services.reading",
     "GetStatus": "contrail.store.state.reading",
     "GroupRights": "contrail.store.config_files",
@@ -108,6 +112,8 @@ _PUBLIC: dict[str, str] = {
     "checked_length": "contrail.store.config_files",
     "refused_perms": "contrail.store.config_files",
     "refused_rights": "contrail.store.config_files",
+    "empty_store": "contrail.store.services.emptying",
+    "read_features": "contrail.store.features",
     "render_groups": "contrail.store.config_files",
     "render_topics": "contrail.store.config_files",
 }

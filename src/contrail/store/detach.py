@@ -16,7 +16,7 @@ from contrail.errors import StoreLayoutError
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import FlushDiskType, StoreConfig
-from contrail.store.features import FEATURES_FILE, GROUP, read_features
+from contrail.store.features import FEATURES_FILE, GROUP_FEATURE, read_features
 from contrail.store.log import MessageStore
 
 _SUFFIXES = ("", ".bak", ".tmp", ".damaged")
@@ -46,7 +46,7 @@ def detach(
     """
     files = files or FileSystem()
     root = config.root
-    if GROUP not in read_features(files, root):
+    if GROUP_FEATURE not in read_features(files, root):
         raise StoreLayoutError(f"the store in {root} is no failover group's member")
     in_group = replace(config, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     with MessageStore.open(

@@ -15,9 +15,9 @@ from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import read_only_copy, write_only_copy
 
 FEATURES_FILE = "contrail.features"
-GROUP = "failover-group"
+GROUP_FEATURE = "failover-group"
 """The folder of a failover group's member: its log may end with records that are cut later."""
-KNOWN = frozenset({GROUP})
+KNOWN = frozenset({GROUP_FEATURE})
 
 _VERSION = 1
 
@@ -58,7 +58,7 @@ def require_known(files: FileSystem, root: Path) -> frozenset[str]:
 
 def require_single(files: FileSystem, root: Path) -> None:
     """Raises ``FeatureRefused`` for a member's folder: a single broker would read it wrongly."""
-    if GROUP in require_known(files, root):
+    if GROUP_FEATURE in require_known(files, root):
         raise FeatureRefused(
             f"the store in {root} is a failover group's member: start its broker with "
             f"enableDLegerCommitLog=true, or run `contrail replication detach {root}` to make it a "
@@ -69,8 +69,8 @@ def require_single(files: FileSystem, root: Path) -> None:
 def require_group(files: FileSystem, root: Path) -> None:
     """Note durably that a folder is a member's, unless that is noted already."""
     names = require_known(files, root)
-    if GROUP not in names:
-        write_features(files, root, names | {GROUP})
+    if GROUP_FEATURE not in names:
+        write_features(files, root, names | {GROUP_FEATURE})
 
 
 def _parse(data: bytes) -> frozenset[str]:

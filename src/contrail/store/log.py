@@ -536,6 +536,9 @@ class MessageStore:
             self._upkeep.checkpoint()
             self._segments.remove_after(0)
         self._restart_at(physical_offset)
+        if self.in_group:
+            # The leader's log begins there: what was below is committed.
+            self.positions.commit_limit = physical_offset
 
     def _restart_at(self, physical_offset: int) -> None:
         self._appender.begin_at(physical_offset)

@@ -39,7 +39,7 @@ from contrail.model.topic import QUEUE_TYPE_ATTRIBUTE, QueueType, is_system_topi
 from contrail.runtime.files import FileSystem, opened
 from contrail.store.config_files import load_topics
 from contrail.store.disk.marker_files import ApacheCheckpoint
-from contrail.store.features import GROUP, require_known
+from contrail.store.features import GROUP_FEATURE, require_known
 from contrail.store.services.checkpoint import CheckpointFiles, Known
 from contrail.store.services.folder_files import (
     INDEX_HEADER_BYTES,
@@ -408,7 +408,7 @@ class StoreReader:
 
     def _committed(self, physical_end: int) -> int:
         """Of a failover group's member only what it knew to be committed: the rest may be cut."""
-        if GROUP not in require_known(self.files, self.root):
+        if GROUP_FEATURE not in require_known(self.files, self.root):
             return physical_end
         return min(physical_end, max(self.known.commit_hint, self.physical_min))
 

@@ -41,6 +41,7 @@ class Levels:
 
 class Log:
     visible_end = physical_end = 1_000
+    segment_bytes = 1 << 30
 
 
 class Member:

@@ -4,7 +4,8 @@ from typing import Any, cast
 from contrail.broker.group_status import group_status
 from contrail.replication.state.epochs import EpochTable
 from contrail.replication.state.group_effects import Role
-from contrail.replication.state.member import Member, MemberLog
+from contrail.replication.state.member import Member
+from contrail.replication.state.member_log import MemberLog
 from contrail.replication.state.progress import Progress
 from contrail.replication.state.voters import Voters
 

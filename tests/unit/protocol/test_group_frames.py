@@ -21,15 +21,18 @@ from contrail.protocol.group_messages import (
     Append,
     AppendAnswer,
     AppendRefusal,
+    CopyAnswer,
     Message,
     PreVote,
     PreVoteAnswer,
+    Reset,
     TimeoutNow,
     Vote,
     VoteAnswer,
 )
 from contrail.protocol.handshake import HandshakeRefused
 from contrail.protocol.link_frames import Kind
+from contrail.protocol.log_floor import LogFloor
 
 HELLO = MemberHello(
     self_id="n0",
@@ -59,12 +62,23 @@ def q(*numbers: int) -> str:
         (AppendRefusal(7, 4096, 5, 4000, 3), 16, q(7, 4096, 5, 4000, 3)),
         (TimeoutNow(7), 17, q(7)),
         (Ping(1_760_000_000_000), 18, q(1_760_000_000_000)),
+        (CopyAnswer(7, 4096, 5), 20, q(7, 4096, 5)),
     ],
 )
 def test_every_message_has_its_bytes(message: Message | Ping, kind: int, golden: str) -> None:
     assert encode(message) == (kind, bytes.fromhex(golden))
     found = decode(Kind(kind), memoryview(bytes.fromhex(golden)))
     assert (found.message if isinstance(found, Batch) else found) == message
+
+
+def test_a_reset_carries_the_floor_of_the_leaders_log() -> None:
+    floor = LogFloor(
+        physical_start=8, removed_count=1, starts=((2, 4),), voters=frozenset("a"), voters_end=6
+    )
+    kind, payload = encode(Reset(3, 5, floor))
+    assert decode(kind, memoryview(payload)) == Reset(3, 5, floor)
+    with pytest.raises(RemoteProtocolError):
+        decode(kind, memoryview(payload[:-1]))
 
 
 def test_a_batch_carries_its_bytes_uncopied_and_says_whether_it_names_voters() -> None:

@@ -25,7 +25,8 @@ from contrail.replication.state.group_effects import (
     Send,
     Truncate,
 )
-from contrail.replication.state.member import Member, MemberLog
+from contrail.replication.state.member import Member
+from contrail.replication.state.member_log import MemberLog
 from contrail.replication.state.voters import Voters
 
 NOW = 100_000

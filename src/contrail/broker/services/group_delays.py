@@ -21,7 +21,8 @@ from contrail.store import MessageStore
 _log = logging.getLogger(__name__)
 
 CARRIED = "delayLevels"
-# A new leader reads the log behind the carried cursors: so much of it takes some 0.2 s.
+# A new leader reads the log behind the carried cursors: so much of it takes some 0.2 s. Retention
+# keeps it as well, so it is no more than a segment.
 _BEHIND_BYTES_MAX = 8 << 20
 
 
@@ -73,6 +74,11 @@ class GroupDelays:
         self._carried = None
         self._leads = True
 
+    def retention_limit(self) -> int:
+        """The next leader reads the log from there on."""
+        found = _parsed(self._committed())
+        return 0 if found is None else found[0]
+
     def follow(self, term: int) -> None:
         self._leads = False
         self._delays.stop()
@@ -87,7 +93,8 @@ class GroupDelays:
             return self._committed()
         cursors, physical_end = self._delays.queue_offsets(), self._store.physical_end
         known = self._carried
-        if known is None or known[1] != cursors or physical_end - known[0] > _BEHIND_BYTES_MAX:
+        bytes_max = min(_BEHIND_BYTES_MAX, self._store.segment_bytes)
+        if known is None or known[1] != cursors or physical_end - known[0] > bytes_max:
             known = self._carried = (physical_end, cursors)
         levels: dict[str, JsonValue] = {str(level): one for level, one in known[1].items()}
         return {"physicalEnd": known[0], "levels": levels}

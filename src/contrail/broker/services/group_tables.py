@@ -263,6 +263,16 @@ class GroupTables:
             _version(tables, CONSUMER_OFFSETS.name),
         )
 
+    @property
+    def snapshot_start(self) -> int | None:
+        """Where the newest whole and committed snapshot begins in the log."""
+        starts = self._state.snapshot_starts
+        return starts[-1] if starts else None
+
+    def removed_before(self, physical_min: int) -> None:
+        """The log begins there now."""
+        self._state.removed_before(physical_min)
+
     def carried(self, name: str) -> JsonValue:
         """A fact of another part, as it is committed; None if there is none."""
         found = self._state.tables[Table.CARRIED].get((name,))

@@ -15,22 +15,33 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from contrail.clock import Clock
 from contrail.errors import ConfigError, StoreError
-from contrail.protocol.group_frames import Batch, MemberHello
-from contrail.protocol.group_messages import Append, Message
+from contrail.protocol.group_frames import RESETS, Batch, MemberHello
+from contrail.protocol.group_messages import (
+    Append,
+    AppendAnswer,
+    CopyAnswer,
+    Message,
+    PreVote,
+    PreVoteAnswer,
+    Reset,
+)
 from contrail.replication.config import GroupConfig
-from contrail.replication.services.member_links import MemberLinks
-from contrail.replication.services.replica_file import Phase, Replica, ReplicaFile
+from contrail.replication.services.member_files import MemberFiles
+from contrail.replication.services.member_link import MemberLink
+from contrail.replication.services.member_links import RESTORED, MemberLinks
+from contrail.replication.services.replica_file import Phase, Replica
 from contrail.replication.services.replica_log import BATCH_BYTES_MAX, ReplicaLog
 from contrail.replication.state.founding import Adopt, Found, Wait, plan_founding
 from contrail.replication.state.group_effects import (
     AppendMarker,
     AppendRaw,
     AppendVoters,
+    BeginAnew,
+    BeginAt,
     CommitMoved,
     Effect,
     Role,
@@ -39,7 +50,8 @@ from contrail.replication.state.group_effects import (
     Send,
     Truncate,
 )
-from contrail.replication.state.member import Member, MemberLog, MemberTimes
+from contrail.replication.state.member import Member
+from contrail.replication.state.member_log import MemberLog, MemberTimes
 from contrail.replication.state.member_names import member_name, self_id_of
 from contrail.replication.state.push_spacing import PushSpacing
 from contrail.runtime.files import OUT_OF_SPACE
@@ -47,6 +59,8 @@ from contrail.runtime.files import OUT_OF_SPACE
 _TICK_S = 0.05
 # How often a full disk is asked whether term and vote can be saved.
 _ROOM_INTERVAL_S = 0.25
+# How often what is remembered of the other members is written.
+_MEMORY_INTERVAL_MS = 5_000
 _NO_BYTES = memoryview(b"")
 _log = logging.getLogger(__name__)
 
@@ -64,6 +78,10 @@ class GroupUser(Protocol):
         """This member cannot go on, and must not: a new start begins from its disk."""
         ...
 
+    def begin_anew(self) -> None:
+        """Stop and start again: ``prepare_folder`` has work to do, or the identity is another."""
+        ...
+
 
 class GroupRunner:
     """One member at work; belongs to the event loop's thread."""
@@ -72,7 +90,7 @@ class GroupRunner:
         self,
         config: GroupConfig,
         log: ReplicaLog,
-        file: ReplicaFile,
+        files: MemberFiles,
         clock: Clock,
         user: GroupUser,
         *,
@@ -82,7 +100,9 @@ class GroupRunner:
         self._config = config
         self._times = times
         self._log = log
-        self._file = file
+        self.files = files
+        self._memory = files.read_peers()
+        self._memory_due_ms = 0
         self._clock = clock
         self._now_ms = clock.elapsed_ms
         self._user = user
@@ -93,7 +113,6 @@ class GroupRunner:
         # As it is on the disk, and as it was last given to be written.
         self._saved: Replica | None = None
         self._newest: Replica | None = None
-        self._saver = ThreadPoolExecutor(1, thread_name_prefix="group-vote")
         self._effects: deque[tuple[Effect, Batch | None]] = deque()
         self._is_carrying_out = False
         # The names of connected members of the group, by their ids.
@@ -119,7 +138,7 @@ class GroupRunner:
             StateFileDamaged: term and vote cannot be read: this member may not vote.
         """
         self._loop = asyncio.get_running_loop()
-        replica = self._file.read()
+        replica = self.files.replica.read()
         if replica is not None:
             if replica.self_id != self._config.self_id:
                 raise ConfigError(
@@ -127,7 +146,7 @@ class GroupRunner:
                     f"{replica.self_id}, or start {self._config.self_id} with an empty folder"
                 )
             self._saved = self._newest = replica
-            self._make_member(self._log.recalled(self._first_voters(replica)))
+            self._make_member(self._recalled(replica))
         self._log.store.when_written(self._written)
         await self.links.start()
         self._ticker = self._loop.create_task(self._run(), name="group-runner")
@@ -143,8 +162,10 @@ class GroupRunner:
             self._timer.cancel()
         self.member = None
         await self.links.stop()
-        await asyncio.to_thread(self._saver.shutdown, wait=True)
         self._loop = None
+        if self._memory.is_changed:
+            await asyncio.to_thread(self.files.save_peers, self._memory.encode())
+        await self.files.stop()
 
     def flushed(self) -> None:
         """More of the log is on the disk."""
@@ -191,7 +212,11 @@ class GroupRunner:
         if member is None or name is None or name not in member.log.voters.now:
             return False
         progress = member.progress.get(name)
-        return progress is not None and progress.matched_end == member.log.end
+        return (
+            progress is not None
+            and progress.matched_end == member.log.end
+            and not progress.is_copying
+        )
 
     def level_member(self) -> str:
         """The id of a connected voter that has the whole log; empty if there is none."""
@@ -205,7 +230,9 @@ class GroupRunner:
         candidates = [
             name
             for self_id, name in self._names.items()
-            if name in member.log.voters.now and target in ("", self_id)
+            if name in member.log.voters.now
+            and target in ("", self_id)
+            and not member.progress[name].is_copying
         ]
         if not candidates:
             return False
@@ -231,6 +258,8 @@ class GroupRunner:
             wall_ms=self._clock.now_ms(),
             facts=self._config.facts,
             address=self._config.address,
+            term=0 if replica is None else replica.term,
+            log_end=self._log.synced_end,
         )
 
     def opened(self, self_id: str, peer: MemberHello) -> None:
@@ -238,9 +267,48 @@ class GroupRunner:
         self._addresses[self_id] = peer.address
         if member is None:
             self._consider_founding()
-        elif peer.group_id:
+        elif peer.group_id and not self._is_restored(self_id, peer):
             name = self._names[self_id] = member_name(self_id, peer.replica_uuid)
             self._act(lambda: member.is_connected(name, True, self._now_ms()))
+
+    def _is_restored(self, self_id: str, peer: MemberHello) -> bool:
+        """Whether a member came back with less than it had; it is told so."""
+        if peer.phase == Phase.INSTALLING or peer.term is None:
+            # It counts for nothing until it has everything again.
+            return False
+        name = member_name(self_id, peer.replica_uuid)
+        problem = self._memory.problem(name, peer.term, peer.log_end)
+        if problem:
+            self.links.refuse(
+                self_id,
+                RESTORED,
+                f"member {self_id} came back with an older disk: {problem}. It joins as a new "
+                "member; `contrail replication replace` does so before a start",
+            )
+        return bool(problem)
+
+    def refused(self, self_id: str, reason: str, text: str) -> None:
+        """A member that proved the secret has ended the link, and said why."""
+        if reason != RESTORED or self._newest is None or self.member is None:
+            return
+        _log.error("member %s says: %s", self_id, text)
+        self.member = None
+        # The log is a part of the group's. As another member it promises nothing with it.
+        self._start_as(
+            dataclasses.replace(
+                self._newest,
+                replica_uuid=uuid.uuid4().hex,
+                voted_for=None,
+                phase=Phase.INSTALLING,
+                must_reach=0,
+                is_emptied=True,
+            )
+        )
+
+    def _start_as(self, replica: Replica) -> None:
+        """Write down what this member is now, and have the broker start again as that."""
+        self._newest = replica
+        self._write(replica, self._user.begin_anew)
 
     def lost(self, self_id: str) -> None:
         member, name = self.member, self._names.pop(self_id, None)
@@ -252,11 +320,19 @@ class GroupRunner:
         if member is None or name is None:
             return
         now_ms = self._now_ms()
+        self._remember(name, message.message if isinstance(message, Batch) else message)
         if isinstance(message, Batch):
             self._act(lambda: member.received(name, message.message, now_ms), message)
         else:
             assert not isinstance(message, Append), "an append comes with its bytes"
             self._act(lambda: member.received(name, message, now_ms))
+
+    def _remember(self, name: str, message: Message) -> None:
+        """Note the term that a member has on its disk, and what it acknowledged there."""
+        if isinstance(message, AppendAnswer):
+            self._memory.acknowledged(name, message.term, message.matched_end)
+        elif not isinstance(message, PreVote | PreVoteAnswer):
+            self._memory.acknowledged(name, message.term, 0)
 
     # Founding.
 
@@ -278,7 +354,7 @@ class GroupRunner:
             return
         self.waits_for = ""
         group_id = step.group_id if isinstance(step, Adopt) else uuid.uuid4().hex
-        phase = Phase.VOTER if isinstance(step, Found) else Phase.LEARNER
+        phase = Phase.VOTER if isinstance(step, Found) else Phase.INSTALLING
         self._newest = Replica(
             group_id=group_id,
             replica_uuid=uuid.uuid4().hex,
@@ -295,8 +371,11 @@ class GroupRunner:
         assert replica is not None
         what = "founded" if replica.phase is Phase.VOTER else "joined"
         _log.info("member %s has %s group %s", replica.self_id, what, replica.group_id)
-        self._make_member(self._log.recalled(self._first_voters(replica)))
+        self._make_member(self._recalled(replica))
         self.links.end_all("new_group")
+
+    def _recalled(self, replica: Replica) -> MemberLog:
+        return self._log.recalled(self._first_voters(replica), self.files.floor.read())
 
     def _first_voters(self, replica: Replica) -> frozenset[str]:
         """The voters before any record: the founder itself."""
@@ -316,6 +395,7 @@ class GroupRunner:
             between=self._between,
             now_ms=self._now_ms(),
             times=self._times,
+            must_reach=replica.must_reach if replica.phase is Phase.INSTALLING else None,
         )
         for name in self._names.values():
             self.member.is_connected(name, True, self._now_ms())
@@ -344,9 +424,21 @@ class GroupRunner:
                 self._consider_founding()
                 continue
             self._act(lambda member=member: member.tick(self._now_ms()))  # type: ignore[misc]
+            self._save_memory()
             # Records of its own need their queues' next offsets, which follow the marker.
             if member is self.member and member.is_serving and self._log.store.leads:
                 self._tend_voters(member)
+
+    def _save_memory(self) -> None:
+        now_ms = self._now_ms()
+        if self._memory.is_changed and now_ms >= self._memory_due_ms:
+            self._memory_due_ms = now_ms + _MEMORY_INTERVAL_MS
+            data = self._memory.encode()
+            self.files.write(lambda: self.files.save_peers(data), self._memory_saved)
+
+    def _memory_saved(self, error: BaseException | None) -> None:
+        if error is not None:
+            _log.warning("what is known of the other members could not be written: %s", error)
 
     def _tend_voters(self, member: Member) -> None:
         """Have every connected member learn, and make those that caught up voters."""
@@ -356,7 +448,7 @@ class GroupRunner:
                 continue
             self._act(lambda name=name: member.add_learner(name))  # type: ignore[misc]
             progress = member.progress.get(name)
-            if progress is None or not progress.is_streaming:
+            if progress is None or not progress.is_streaming or progress.is_copying:
                 continue
             if member.log.end - progress.matched_end > BATCH_BYTES_MAX:
                 continue
@@ -374,6 +466,8 @@ class GroupRunner:
         self._is_carrying_out = True
         try:
             member = self.member
+            if member is not None and self._log.store.physical_min > member.log.start:
+                member.log.forget_before(self._log.store.physical_min)
             if member is not None and member.role is Role.LEADER:
                 # Sends that were stored a moment ago are in the log, whatever comes now.
                 self._then(member.appended(self._log.end))
@@ -418,6 +512,24 @@ class GroupRunner:
                 self._user.committed()
             case RoleChanged():
                 self._user.role_changed(effect)
+            case BeginAt():
+                self.files.floor.write(effect.floor)
+                _log.warning("the log begins at %d, as the leader's", effect.floor.physical_start)
+            case BeginAnew():
+                self._begin_behind(effect.must_reach)
+
+    def _begin_behind(self, must_reach: int) -> None:
+        """The leader's log begins behind this one: empty the folder, and copy the leader's."""
+        assert self._newest is not None
+        _log.error(
+            "the leader no longer has what this member lacks: its store is emptied and copied anew"
+        )
+        self.member = None
+        self._start_as(
+            dataclasses.replace(
+                self._newest, phase=Phase.INSTALLING, must_reach=must_reach, is_emptied=False
+            )
+        )
 
     def _then(self, effects: list[Effect]) -> None:
         self._effects.extend((effect, None) for effect in effects)
@@ -448,22 +560,32 @@ class GroupRunner:
         if link is None or self._names.get(self_id) != effect.peer:
             return
         message = effect.message
+        if isinstance(message, Reset | CopyAnswer) and RESETS not in link.features:
+            self._send_to_older(member, self_id, link, message)
+            return
         if not isinstance(message, Append) or message.batch_end == message.previous_end:
             link.send(message)
             return
         start, end = message.previous_end, message.batch_end
-        if start < self._log.store.physical_min:
-            self.links.refuse(
-                self_id,
-                "behind_retention",
-                f"member {self_id} needs the log from {start} on, which begins at "
-                f"{self._log.store.physical_min} at the leader: copy a member's folder",
-            )
-            return
         log = member.log
         names_voters = log.epochs.begins_within(start, end) or log.voters.changes_within(start, end)
         link.send(message, self._log.parts(start, end), names_voters=names_voters)
         self._pushed_bytes = max(self._pushed_bytes, end - start)
+
+    def _send_to_older(
+        self, member: Member, self_id: str, link: MemberLink, message: Reset | CopyAnswer
+    ) -> None:
+        """The release of the other member knows nothing of copies."""
+        if isinstance(message, Reset):
+            self.links.refuse(
+                self_id,
+                "behind_retention",
+                f"member {self_id} needs the log from before {message.floor.physical_start}, where "
+                "the leader's begins: upgrade it, or start it with an empty folder",
+            )
+        elif not member.is_voter:
+            # The answers of a learner count for nothing anyway.
+            link.send(AppendAnswer(message.term, message.matched_end, message.sent_ms))
 
     # The vote.
 
@@ -472,6 +594,9 @@ class GroupRunner:
         self._newest = dataclasses.replace(
             self._newest, term=effect.term, voted_for=effect.voted_for
         )
+        if effect.is_installed:
+            _log.info("this member has the leader's log")
+            self._newest = dataclasses.replace(self._newest, phase=Phase.LEARNER, must_reach=0)
         self._write(self._newest, lambda: self._vote_saved(member, effect.number))
 
     def _vote_saved(self, member: Member, number: int) -> None:
@@ -480,13 +605,10 @@ class GroupRunner:
 
     def _write(self, replica: Replica, then: Callable[[], None]) -> None:
         """Write the member's file on its thread, one after the other; then go on."""
-        assert self._loop is not None
-        write = self._loop.run_in_executor(self._saver, self._file.write, replica)
 
-        def written(done: asyncio.Future[None]) -> None:
-            if done.cancelled() or self._loop is None:
+        def written(error: BaseException | None) -> None:
+            if self._loop is None:
                 return
-            error = done.exception()
             if error is None:
                 self._saved, self._waits_for_room = replica, False
                 then()
@@ -495,7 +617,7 @@ class GroupRunner:
             else:
                 self._user.failed(RuntimeError(f"term and vote cannot be saved: {error}"))
 
-        write.add_done_callback(written)
+        self.files.write(lambda: self.files.replica.write(replica), written)
 
     def _write_later(self, then: Callable[[], None], error: OSError) -> None:
         """A full disk: the member neither votes nor answers until it has room again.

@@ -48,6 +48,7 @@ class MemberLink:
         self.link = link
         self.peer: MemberHello | None = None
         self.heard_ms = 0
+        self.features: frozenset[str] = frozenset()
         self._hello = hello
         self._is_dialer = is_dialer
         self._reader = LinkReader(frame_bytes_max=GREETING_BYTES_MAX)
@@ -86,7 +87,7 @@ class MemberLink:
             if self.peer is not None:
                 yield decode(kind, payload)
             elif (hello := self._greeted(kind, payload)) is not None:
-                agree(self._hello, hello)
+                self.features = agree(self._hello, hello).features
                 self._reader.frame_bytes_max = GROUP_FRAME_BYTES_MAX
                 self.peer = hello
                 yield hello

@@ -18,9 +18,11 @@ from contrail.protocol.group_frames import Batch, MemberHello, Ping
 from contrail.protocol.group_messages import Message
 from contrail.protocol.handshake import MEMBER, NONCE_BYTES
 from contrail.replication.config import GroupConfig
-from contrail.replication.services.member_link import MemberLink
+from contrail.replication.services.member_link import MemberLink, MemberRefused
 from contrail.wire.cluster_port import ClusterPort, Dial, Link, dial
 
+RESTORED = "restored"
+"""The reason by which a member with an older disk is sent away."""
 _SWEEP_S = 0.05
 _PING_INTERVAL_MS = 1_000
 _SILENCE_MS_MAX = 5_000
@@ -43,6 +45,9 @@ class MemberLinksUser(Protocol):
     def opened(self, self_id: str, peer: MemberHello) -> None: ...
     def received(self, self_id: str, message: Message | Batch) -> None: ...
     def lost(self, self_id: str) -> None: ...
+    def refused(self, self_id: str, reason: str, text: str) -> None:
+        """A member that proved the secret ended the link and said why."""
+        ...
 
 
 class _Peer:
@@ -178,7 +183,10 @@ class MemberLinks:
                 if link.is_closed:
                     return
         except RemoteProtocolError as error:
+            peer = known.peer
             self._refused(known, error)
+            if isinstance(error, MemberRefused) and peer is not None:
+                self._user.refused(peer.self_id, error.reason, str(error))
 
     def resumed(self, link: Link) -> None:
         """A member has at most some megabytes in flight: nothing waits for room."""

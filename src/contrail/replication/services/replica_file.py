@@ -28,6 +28,8 @@ class Phase(StrEnum):
     """It adopted the group of a peer; whether it votes is in the log."""
     VOTER = "voter"
     """It founded the group: before any record of the log it is the one voter."""
+    INSTALLING = "installing"
+    """It copies its leader's log, and neither votes nor acknowledges until it has enough of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,10 @@ class Replica:
     term: int
     voted_for: str | None
     phase: Phase
+    # While it installs: the end of what it once acknowledged and does not have any more, and
+    # whether the folder is empty of what it had before.
+    must_reach: int = 0
+    is_emptied: bool = True
 
     def encode(self) -> bytes:
         return json.dumps(
@@ -50,6 +56,8 @@ class Replica:
                 "term": self.term,
                 "votedFor": self.voted_for,
                 "phase": self.phase.value,
+                "mustReach": self.must_reach,
+                "emptied": self.is_emptied,
             },
             indent=1,
         ).encode()
@@ -66,6 +74,8 @@ class Replica:
                 term=int(fields["term"]),
                 voted_for=None if fields["votedFor"] is None else str(fields["votedFor"]),
                 phase=Phase(fields["phase"]),
+                must_reach=int(fields.get("mustReach", 0)),
+                is_emptied=fields.get("emptied", True) is True,
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"it lacks {error}") from error
@@ -91,8 +101,9 @@ class ReplicaFile:
             return read_only_copy(self._files, self.path, parse=Replica.decode)
         except StateFileDamaged as error:
             raise StateFileDamaged(
-                f"{error}: without its term and vote this member may not vote. Move its store "
-                "folder away and start it with an empty one: it learns the log from its leader"
+                f"{error}: without its term and vote this member may not vote. Run `contrail "
+                f"replication replace {self.path.parent}`: it comes back as another member, and "
+                "learns the log from its leader"
             ) from error
 
     def write(self, replica: Replica) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from contrail.errors import StoreReadOnly
+from contrail.errors import StateFileDamaged, StoreReadOnly
 from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_MAGIC, decode_record
-from contrail.replication.state.epochs import EpochStart, EpochTable
+from contrail.protocol.log_floor import LogFloor
+from contrail.replication.state.carried_floor import carried_floor
 from contrail.replication.state.group_records import (
     GROUP_TOPIC,
     MARKER_QUEUE,
@@ -16,7 +19,8 @@ from contrail.replication.state.group_records import (
     VoterChange,
     decode_group_record,
 )
-from contrail.replication.state.member import MemberLog
+from contrail.replication.state.member_log import MemberLog, epochs_of
+from contrail.replication.state.state_records import STATE_TOPIC
 from contrail.replication.state.voters import Voters
 from contrail.store import MessageStore
 
@@ -24,7 +28,8 @@ BATCH_BYTES_MAX = 1 << 20
 """The most bytes of a batch; one record with the blank in front of it may be longer."""
 # How far ahead of a batch the system is asked to read, for a member that catches up.
 _READ_AHEAD_BYTES = 4 << 20
-_TOPIC = GROUP_TOPIC.encode()
+_log = logging.getLogger(__name__)
+_TOPIC, _STATE_TOPIC = GROUP_TOPIC.encode(), STATE_TOPIC.encode()
 
 
 class ReplicaLog:
@@ -33,8 +38,6 @@ class ReplicaLog:
     def __init__(self, store: MessageStore, now_ms: Callable[[], int]) -> None:
         self.store = store
         self._now_ms = now_ms
-        # How many markers retention has removed: each marker is one row of its queue.
-        self._removed_markers = 0
 
     @property
     def end(self) -> int:
@@ -44,40 +47,87 @@ class ReplicaLog:
     def synced_end(self) -> int:
         return self.store.flushed_end
 
-    def recalled(self, first_voters: frozenset[str]) -> MemberLog:
-        """The log's word on epochs and voters; ``first_voters`` are those before any record."""
+    def recalled(self, first_voters: frozenset[str], floor: LogFloor | None = None) -> MemberLog:
+        """The log's word on epochs and voters, with its floor for what it does not say itself.
+
+        ``first_voters`` are those before any record.
+
+        Raises:
+            StateFileDamaged: the log begins late, and nothing tells in which epoch.
+        """
         store = self.store
-        self._removed_markers = store.queue_offset_min(_TOPIC, MARKER_QUEUE)
-        voters, starts = Voters(first_voters), []
+        start = store.physical_min
+        if start == 0:
+            floor = LogFloor(
+                physical_start=0, removed_count=0, starts=(), voters=first_voters, voters_end=0
+            )
+        else:
+            floor = self._checked(floor) or self._carried_floor(start)
+        epochs = epochs_of(floor)
+        voters = Voters(floor.voters, physical_end=floor.voters_end)
         for message in self._group_records():
             found = decode_group_record(message)
-            if isinstance(found, Marker):
-                starts.append(EpochStart(found.epoch, found.physical_start))
-            if found is not None:
-                voters.record(message.physical_offset + message.record_bytes, found.voters)
-        return MemberLog(
+            if isinstance(found, Marker) and found.epoch > epochs.last_epoch:
+                epochs.begin(found.epoch, found.physical_start)
+            physical_end = message.physical_offset + message.record_bytes
+            if found is not None and physical_end > voters.changed_end:
+                voters.record(physical_end, found.voters)
+        log = MemberLog(
             end=store.physical_end,
             synced_end=store.flushed_end,
             commit=store.positions.commit_limit,
-            epochs=EpochTable(starts),
+            epochs=epochs,
             voters=voters,
+        )
+        log.forget_before(start)
+        return log
+
+    def _checked(self, floor: LogFloor | None) -> LogFloor | None:
+        """The floor, unless a marker of the log says otherwise."""
+        if floor is None:
+            return None
+        starts = dict(floor.starts)
+        for message in self._queued(_TOPIC, MARKER_QUEUE):
+            found = decode_group_record(message)
+            if isinstance(found, Marker) and starts.get(found.epoch) not in (
+                None,
+                found.physical_start,
+            ):
+                _log.warning(
+                    "contrail.epochs is not of this log: epoch %d begins at %d by it, at %d here",
+                    found.epoch,
+                    starts[found.epoch],
+                    found.physical_start,
+                )
+                return None
+        return floor
+
+    def _carried_floor(self, start: int) -> LogFloor:
+        """The floor by the first state record that names it, if its file is lost."""
+        for message in self._queued(_STATE_TOPIC, 0):
+            found = carried_floor(message.body)
+            if found is not None:
+                return replace(found, physical_start=max(start, found.physical_start))
+        raise StateFileDamaged(
+            f"contrail.epochs is missing or damaged, and the log from {start} on does not tell in "
+            "which epoch it begins: run `contrail replication replace` on this folder"
         )
 
     def _group_records(self) -> list[StoredMessage]:
         """The group's records in the log's order: those in queues, and those not derived yet."""
         store = self.store
-        found = [*self._queued(MARKER_QUEUE), *self._queued(VOTER_QUEUE)]
+        found = [*self._queued(_TOPIC, MARKER_QUEUE), *self._queued(_TOPIC, VOTER_QUEUE)]
         found.sort(key=lambda message: message.physical_offset)
         return [
             *found,
             *store.appended_between(store.dispatched_end, store.physical_end, frozenset((_TOPIC,))),
         ]
 
-    def _queued(self, queue_id: int) -> Iterator[StoredMessage]:
+    def _queued(self, topic: bytes, queue_id: int) -> Iterator[StoredMessage]:
         store = self.store
-        at = store.queue_offset_min(_TOPIC, queue_id)
-        while at < store.queue_offset_max(_TOPIC, queue_id):
-            found = store.get(_TOPIC, queue_id, at)
+        at = store.queue_offset_min(topic, queue_id)
+        while at < store.queue_offset_max(topic, queue_id):
+            found = store.get(topic, queue_id, at)
             yield from found.messages
             assert found.next_queue_offset > at, "a read goes on"
             at = found.next_queue_offset
@@ -114,8 +164,8 @@ class ReplicaLog:
     def append_marker(self, leader: str, log: MemberLog, epoch: int, previous_epoch: int) -> int:
         """Append the record that opens ``epoch``; returns its end."""
         marker = Marker(epoch, leader, previous_epoch, self.end, log.voters.now)
-        queue_offset = self._removed_markers + len(log.epochs.starts)
-        return self.store.append_marker(marker.draft(self._now_ms()), queue_offset).physical_end
+        draft = marker.draft(self._now_ms())
+        return self.store.append_marker(draft, log.epochs.marker_count).physical_end
 
     def append_voters(self, epoch: int, voters: frozenset[str]) -> int:
         """Append the record that names the voters; returns its end."""

@@ -10,6 +10,7 @@ old epoch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 NO_EPOCH = 0
@@ -27,14 +28,23 @@ class EpochStart:
 class EpochTable:
     """The epochs of one member's log, in rising order of epoch and of start."""
 
-    def __init__(self, starts: list[EpochStart] | None = None) -> None:
+    def __init__(
+        self, starts: Sequence[EpochStart] | None = None, *, removed_count: int = 0
+    ) -> None:
+        """``removed_count`` epochs began before the first of ``starts``; nobody asks for them."""
         self._starts: list[EpochStart] = []
+        self.removed_count = removed_count
         for start in starts or []:
             self.begin(start.epoch, start.physical_start)
 
     @property
     def starts(self) -> tuple[EpochStart, ...]:
         return tuple(self._starts)
+
+    @property
+    def marker_count(self) -> int:
+        """How many markers the log has had: the queue offset of the next one."""
+        return self.removed_count + len(self._starts)
 
     @property
     def last_epoch(self) -> int:
@@ -88,6 +98,16 @@ class EpochTable:
                 return start.epoch, end
             end = start.physical_start
         return NO_EPOCH, end
+
+    def before(self, physical_start: int) -> tuple[EpochStart, ...]:
+        """The epochs that begin before a place of the log."""
+        return tuple(one for one in self._starts if one.physical_start < physical_start)
+
+    def forget_before(self, physical_start: int) -> None:
+        """The log begins there now: keep the epoch of the byte before, and the later ones."""
+        while len(self._starts) > 1 and self._starts[1].physical_start < physical_start:
+            del self._starts[0]
+            self.removed_count += 1
 
     def cut(self, physical_end: int) -> None:
         """Forget the epochs that begin at or behind ``physical_end``."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from contrail.protocol.group_messages import Message
+from contrail.protocol.log_floor import LogFloor
 
 
 class Role(Enum):
@@ -27,6 +28,8 @@ class SaveVote:
     number: int
     term: int
     voted_for: str | None
+    is_installed: bool = False
+    """Write too that the member has again all that it acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,29 @@ class RoleChanged:
     is_serving: bool
 
 
+@dataclass(frozen=True, slots=True)
+class BeginAt:
+    """Keep the floor durably: the first byte of the empty log comes next and is there."""
+
+    floor: LogFloor
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAnew:
+    """Note durably that the member lacks what it acknowledged up to ``must_reach``; empty it."""
+
+    must_reach: int
+
+
 Effect = (
-    Send | SaveVote | AppendMarker | AppendVoters | AppendRaw | Truncate | CommitMoved | RoleChanged
+    Send
+    | SaveVote
+    | AppendMarker
+    | AppendVoters
+    | AppendRaw
+    | Truncate
+    | CommitMoved
+    | RoleChanged
+    | BeginAt
+    | BeginAnew
 )

@@ -22,18 +22,21 @@ from contrail.protocol.group_messages import (
     Append,
     AppendAnswer,
     AppendRefusal,
+    CopyAnswer,
     Message,
     PreVote,
     PreVoteAnswer,
+    Reset,
     TimeoutNow,
     Vote,
     VoteAnswer,
 )
-from contrail.replication.state.epochs import EpochTable
 from contrail.replication.state.group_effects import (
     AppendMarker,
     AppendRaw,
     AppendVoters,
+    BeginAnew,
+    BeginAt,
     CommitMoved,
     Effect,
     Role,
@@ -42,42 +45,9 @@ from contrail.replication.state.group_effects import (
     Send,
     Truncate,
 )
+from contrail.replication.state.member_log import MemberLog, MemberTimes
 from contrail.replication.state.progress import Progress
-from contrail.replication.state.voters import Voters, is_single_change
-
-
-@dataclass(frozen=True, slots=True)
-class MemberTimes:
-    """Intervals of the protocol in milliseconds."""
-
-    beat_ms: int = 250
-    election_ms_min: int = 1_000
-    election_ms_max: int = 2_000
-    heard_ms: int = 1_000
-    """Votes are refused this long after a leader was heard, and after the start."""
-    quorum_ms: int = 2_000
-    """A leader without answers of a majority for this long steps down."""
-    lease_ms: int = 750
-    """Shorter than ``heard_ms``: no other leader is elected while a lease lasts."""
-
-
-@dataclass(slots=True)
-class MemberLog:
-    """The positions of the member's own log."""
-
-    end: int
-    synced_end: int
-    commit: int
-    epochs: EpochTable
-    voters: Voters
-    cut_count: int = 0
-
-    def cut(self, physical_end: int) -> None:
-        self.end = physical_end
-        self.synced_end = min(self.synced_end, physical_end)
-        self.epochs.cut(physical_end)
-        self.voters.cut(physical_end)
-        self.cut_count += 1
+from contrail.replication.state.voters import is_single_change
 
 
 @dataclass(slots=True)
@@ -105,11 +75,14 @@ class Member:
         now_ms: int,
         times: MemberTimes | None = None,
         in_flight_bytes_max: int = 4 << 20,
+        must_reach: int | None = None,
     ) -> None:
         """``batch_end(start, limit)`` is where a batch of whole records from ``start`` ends.
 
         ``between(low, high)`` draws an election time-out. A log may hold an epoch whose term was
         not saved before a crash: the member takes that term up and saves it, without a vote.
+        A member that lacks what it acknowledged up to ``must_reach`` neither votes nor acknowledges
+        until it has that from a leader; None: it lacks nothing.
         """
         self.self_id = self_id
         self.log = log
@@ -119,6 +92,10 @@ class Member:
         self.leader: str | None = None
         self.progress: dict[str, Progress] = {}
         self.connected: set[str] = set()
+        self.is_installing = must_reach is not None
+        self._must_reach = must_reach or 0
+        # The commit of the leader as far as it told.
+        self._commit_told = 0
         self._batch_end = batch_end
         self._between = between
         self._times = times or MemberTimes()
@@ -149,6 +126,11 @@ class Member:
         return self.self_id in self.log.voters.now
 
     @property
+    def may_vote(self) -> bool:
+        """Whether it votes and stands: a voter that has all that it acknowledged."""
+        return self.is_voter and not self.is_installing
+
+    @property
     def is_serving(self) -> bool:
         """A leader whose marker is committed takes sends, unless it hands over."""
         return (
@@ -175,7 +157,7 @@ class Member:
             self._lead_on(now_ms)
         elif now_ms >= self._deadline_ms:
             self._deadline_ms = now_ms + self._election_timeout()
-            if self.is_voter:
+            if self.may_vote:
                 self._ask_for_pre_votes(now_ms)
         return self._taken()
 
@@ -197,12 +179,18 @@ class Member:
                 self._on_append_refusal(peer, message, now_ms)
             case TimeoutNow():
                 self._on_timeout_now(message, now_ms)
+            case Reset():
+                self._on_reset(peer, message, now_ms)
+            case CopyAnswer():
+                self._on_copy_answer(peer, message, now_ms)
         return self._taken()
 
     def is_connected(self, peer: str, is_connected: bool, now_ms: int) -> list[Effect]:
         """A connection to ``peer`` was made or lost."""
         if is_connected:
             self.connected.add(peer)
+            if peer in self.progress:
+                self.progress[peer].connected()
         else:
             self.connected.discard(peer)
             if peer in self.progress:
@@ -265,6 +253,7 @@ class Member:
             if self.role is Role.LEADER:
                 self._move_commit(now_ms)
             elif self.leader is not None and self._ack_end:
+                self._finish_installing()
                 self._answer_append(self.leader)
         return self._taken()
 
@@ -327,7 +316,7 @@ class Member:
     def _on_pre_vote(self, peer: str, request: PreVote, now_ms: int) -> None:
         is_granted = (
             request.term > self.term
-            and self.is_voter
+            and self.may_vote
             and not self._keeps_its_leader(now_ms)
             and self._is_up_to_date(request.last_epoch, request.log_end)
         )
@@ -354,7 +343,7 @@ class Member:
             self._step_down(request.term, now_ms)
         is_granted = (
             request.term == self.term
-            and self.is_voter
+            and self.may_vote
             and self.role is not Role.LEADER
             and self.voted_for in (None, peer)
             and self._is_up_to_date(request.last_epoch, request.log_end)
@@ -380,7 +369,7 @@ class Member:
             self._lead_if_elected(now_ms)
 
     def _on_timeout_now(self, message: TimeoutNow, now_ms: int) -> None:
-        if message.term == self.term and self.is_voter and self.role is not Role.LEADER:
+        if message.term == self.term and self.may_vote and self.role is not Role.LEADER:
             self._stand(is_transfer=True, now_ms=now_ms)
 
     def _lead_if_elected(self, now_ms: int) -> None:
@@ -418,12 +407,7 @@ class Member:
         if batch.term < self.term:
             self._send(peer, AppendRefusal(self.term, batch.previous_end, 0, 0, batch.sent_ms))
             return
-        assert self.role is not Role.LEADER or batch.term > self.term, "two leaders of one term"
-        if batch.term > self.term or self.role is not Role.FOLLOWER or self.leader != peer:
-            self._follow(peer, batch.term, now_ms)
-        self._heard_from = peer
-        self._refuses_votes_until_ms = now_ms + self._times.heard_ms
-        self._deadline_ms = now_ms + self._election_timeout()
+        self._hear(peer, batch.term, now_ms)
         log = self.log
         previous_end = min(batch.previous_end, log.end)
         own_epoch = log.epochs.epoch_of_end(previous_end)
@@ -436,9 +420,50 @@ class Member:
             return
         self._take_batch(batch)
         self._believe_commit(min(batch.commit, batch.batch_end))
+        self._commit_told = max(self._commit_told, batch.commit)
         self._ack_end = max(self._ack_end, batch.batch_end)
         self._ack_sent_ms = max(self._ack_sent_ms, batch.sent_ms)
+        self._finish_installing()
         self._answer_append(peer)
+
+    def _hear(self, leader: str, term: int, now_ms: int) -> None:
+        """A leader of this term, or a later one, speaks."""
+        assert self.role is not Role.LEADER or term > self.term, "two leaders of one term"
+        if term > self.term or self.role is not Role.FOLLOWER or self.leader != leader:
+            self._follow(leader, term, now_ms)
+        self._heard_from = leader
+        self._refuses_votes_until_ms = now_ms + self._times.heard_ms
+        self._deadline_ms = now_ms + self._election_timeout()
+
+    def _on_reset(self, peer: str, reset: Reset, now_ms: int) -> None:
+        """Begin the empty log where the leader's begins; a log with bytes is emptied first."""
+        floor = reset.floor
+        if reset.term < self.term:
+            self._send(peer, AppendRefusal(self.term, floor.physical_start, 0, 0, reset.sent_ms))
+            return
+        self._hear(peer, reset.term, now_ms)
+        if self.is_installing and self.log.end == self.log.start:
+            self.log.begin_at(floor)
+            self._effects.append(BeginAt(floor))
+            self._ack_end, self._ack_sent_ms = floor.physical_start, reset.sent_ms
+            self._answer_append(peer)
+            return
+        assert floor.physical_start > self.log.commit, "a leader lacks what is committed here"
+        self._effects.append(BeginAnew(max(self._must_reach, self.log.synced_end)))
+
+    def _finish_installing(self) -> None:
+        """Vote and acknowledge again, once all is here that was acknowledged or is committed."""
+        matched_end = min(self.log.synced_end, self._ack_end)
+        if (
+            self.is_installing
+            and self._commit_told
+            and matched_end >= max(self._must_reach, self._commit_told)
+        ):
+            self.is_installing = False
+            self._save_number += 1
+            self._effects.append(
+                SaveVote(self._save_number, self.term, self.voted_for, is_installed=True)
+            )
 
     def _take_batch(self, batch: Append) -> None:
         """Skip the bytes that are there already, cut where another leader's begin, write the rest.
@@ -465,7 +490,8 @@ class Member:
 
     def _answer_append(self, peer: str) -> None:
         matched_end = min(self.log.synced_end, self._ack_end)
-        self._send(peer, AppendAnswer(self.term, matched_end, self._ack_sent_ms))
+        answer = CopyAnswer if self.is_installing else AppendAnswer
+        self._send(peer, answer(self.term, matched_end, self._ack_sent_ms))
 
     def _believe_commit(self, commit: int) -> None:
         if commit > self.log.commit:
@@ -490,15 +516,21 @@ class Member:
     def _push_to(self, peer: str, now_ms: int) -> bool:
         progress, is_sent = self.progress[peer], False
         while progress.next_end < self.log.end and progress.may_send(self._in_flight_bytes_max):
-            begin = progress.next_end
+            begin, is_sent = progress.next_end, True
+            if begin < self.log.start:
+                self._send_batch(peer, begin, now_ms)
+                break
             limit = self.log.epochs.stretch_end(begin, self.log.end)
             self._send_batch(peer, self._batch_end(begin, limit), now_ms)
-            is_sent = True
         return is_sent
 
     def _send_batch(self, peer: str, batch_end: int, now_ms: int) -> None:
         progress, log = self.progress[peer], self.log
         begin = progress.next_end
+        if begin < log.start:
+            progress.is_streaming, progress.is_awaited = False, True
+            self._send(peer, Reset(self.term, now_ms, log.floor_at(log.start)))
+            return
         self._send(
             peer,
             Append(
@@ -520,12 +552,25 @@ class Member:
         if self.role is not Role.LEADER or answer.term != self.term or peer not in self.progress:
             return
         progress = self.progress[peer]
+        progress.is_copying = False
         progress.answered(answer.sent_ms)
         progress.matched(answer.matched_end)
         self._move_commit(now_ms)
         if self.role is Role.LEADER:
             self._hand_over_if_matched(now_ms)
             self._push_to(peer, now_ms)
+
+    def _on_copy_answer(self, peer: str, answer: CopyAnswer, now_ms: int) -> None:
+        if answer.term > self.term:
+            self._step_down(answer.term, now_ms)
+            return
+        if self.role is not Role.LEADER or answer.term != self.term or peer not in self.progress:
+            return
+        progress = self.progress[peer]
+        progress.is_copying = True
+        progress.answered(answer.sent_ms)
+        progress.matched(answer.matched_end)
+        self._push_to(peer, now_ms)
 
     def _on_append_refusal(self, peer: str, refusal: AppendRefusal, now_ms: int) -> None:
         if refusal.term > self.term:
@@ -545,7 +590,11 @@ class Member:
 
     def _move_commit(self, now_ms: int) -> None:
         """Commit what a majority has on disk, if its last byte is of the leader's own epoch."""
-        ends = {peer: progress.matched_end for peer, progress in self.progress.items()}
+        ends = {
+            peer: progress.matched_end
+            for peer, progress in self.progress.items()
+            if not progress.is_copying
+        }
         ends[self.self_id] = self.log.synced_end
         reached = self.log.voters.reached_by_majority(ends)
         was_serving = self.is_serving
@@ -566,7 +615,8 @@ class Member:
         target = self._transfer_target
         if target is None or self._is_transferring:
             return
-        if self.progress[target].matched_end == self.log.end:
+        progress = self.progress[target]
+        if progress.matched_end == self.log.end and not progress.is_copying:
             self._is_transferring = True
             self._send(target, TimeoutNow(self.term))
 
@@ -583,7 +633,7 @@ class Member:
         if term > self.term or self.role is not Role.FOLLOWER:
             self._step_down(term, now_ms)
         self.leader, self._election = leader, None
-        self._ack_end, self._ack_sent_ms = 0, 0
+        self._ack_end, self._ack_sent_ms, self._commit_told = 0, 0, 0
         self._announce_role()
 
     def _step_down(self, term: int, now_ms: int) -> None:

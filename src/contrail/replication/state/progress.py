@@ -22,6 +22,9 @@ class Progress:
     """A probe is under way."""
     answered_sent_ms: int | None = None
     """When the newest beat that was answered had been sent."""
+    is_copying: bool = False
+    """It has not yet again what it acknowledged before its folder was emptied: its copy does not
+    count for commit."""
 
     def in_flight_bytes(self) -> int:
         return self.next_end - self.matched_end
@@ -51,6 +54,11 @@ class Progress:
         """The logs may agree at ``common_end``, not behind it."""
         self.next_end = max(self.matched_end, common_end)
         self.is_streaming, self.is_awaited = False, False
+
+    def connected(self) -> None:
+        """A new link: what the member has is asked for anew, for it may have been emptied."""
+        self.disconnected()
+        self.matched_end = 0
 
     def disconnected(self) -> None:
         self.next_end = self.matched_end or self.next_end

@@ -21,8 +21,9 @@ class VoterRecord:
 class Voters:
     """The voter records of one member's log; the last one counts."""
 
-    def __init__(self, first: frozenset[str]) -> None:
-        self._records = [VoterRecord(0, first)]
+    def __init__(self, first: frozenset[str], *, physical_end: int = 0) -> None:
+        """``first`` are the voters by a record that ends at ``physical_end``, or by none."""
+        self._records = [VoterRecord(physical_end, first)]
 
     @property
     def now(self) -> frozenset[str]:
@@ -32,6 +33,11 @@ class Voters:
     def changed_end(self) -> int:
         """Where the record that counts ends; the next change waits until it is committed."""
         return self._records[-1].physical_end
+
+    def as_of(self, physical_offset: int) -> VoterRecord:
+        """The record that counts at a place of the log, or the first that is known."""
+        known = [one for one in self._records if one.physical_end <= physical_offset]
+        return known[-1] if known else self._records[0]
 
     def record(self, physical_end: int, voters: frozenset[str]) -> None:
         """The log has a voter record that ends at ``physical_end``."""
