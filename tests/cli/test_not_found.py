@@ -48,6 +48,8 @@ LINES: dict[str, list[str] | str] = {
     "replication status": LISTS,
     "replication secret": FILES,
     "replication detach": FILES,
+    "replication init": FILES,
+    "replication replace": FILES,
     "replication transfer": ["absent --to n1"],
     **{f"acl {name}": ACCESS for name in ("init", "user", "grant", "revoke", "show", "explain")},
     "console": SERVER,

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from contrail import Message, Producer
+from contrail.store.log import MessageStore
 from contrail.testing import LocalBroker, LocalCluster, eventually
 from tests.cli.diagnosed import diagnosed, until_diagnosed
 from tests.cli.running import contrail, done, one_line, valid_json
 from tests.e2e.metrics_scene import samples, scrape
 from tests.fault.group_log import append_some, begin_epoch, open_member
+from tests.fault.store_setup import append_numbers, small_config
 
 SHOWN = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
 
@@ -47,6 +49,28 @@ def test_a_members_folder_is_detached_once(tmp_path: Path) -> None:
     assert told["physical_end"] == end and told["folder"] == str(tmp_path / "store")
     assert 0 < told["in_doubt_bytes"] < end
     one_line(contrail("replication", "detach", str(tmp_path)), 2, "no failover group's member")
+
+
+@pytest.mark.proves("replication.failover.commands")
+def test_a_single_brokers_folder_is_made_a_members_and_given_another_identity(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "store"
+    with MessageStore.open(small_config(root)) as store:
+        append_numbers(store, 0, 9)
+        end = store.physical_end
+    one_line(contrail("replication", "replace", str(tmp_path)), 2, "nothing to replace")
+    one_line(contrail("replication", "init", str(root), "--self-id", "x"), 2, "one like n0")
+    told = valid_json("replication-init", "replication", "init", str(tmp_path))
+    assert (told["physical_end"], told["self_id"]) == (end, "n0")
+    one_line(contrail("replication", "init", str(tmp_path)), 2, "already")
+    replaced = valid_json("replication-replace", "replication", "replace", str(tmp_path))
+    assert replaced["former_uuid"] == told["replica_uuid"] != replaced["replica_uuid"]
+    (root / "contrail.replica").unlink()
+    one_line(contrail("replication", "replace", str(tmp_path)), 2, "add --empty")
+    command = ("replication", "replace", str(tmp_path), "--empty")
+    emptied = valid_json("replication-replace", *command)
+    assert emptied["is_emptied"] and not list(root.glob("commitlog/*"))
 
 
 @pytest.mark.proves("replication.pair.people")

@@ -15,6 +15,7 @@ from contrail.broker.services.cluster_secret import (
 )
 from contrail.cli.output import AsJson, print_facts, print_json
 from contrail.cli.replication_detach import detach
+from contrail.cli.replication_members import init, replace
 from contrail.cli.replication_status import status
 from contrail.cli.replication_transfer import transfer
 from contrail.protocol.handshake import fingerprint_of
@@ -34,6 +35,8 @@ def replication() -> None:
 
 app.command()(status)
 app.command()(transfer)
+app.command()(init)
+app.command()(replace)
 app.command()(detach)
 
 

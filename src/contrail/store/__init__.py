@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     from contrail.store.config_files import render_topics as render_topics
     from contrail.store.features import GROUP_FEATURE as GROUP_FEATURE
     from contrail.store.features import read_features as read_features
+    from contrail.store.features import write_features as write_features
     from contrail.store.log import Arrival as Arrival
     from contrail.store.log import MessageStore as MessageStore
     from contrail.store.services.append import AppendedChunks as AppendedChunks
     from contrail.store.services.append import AppendedRun as AppendedRun
     from contrail.store.services.emptying import empty_store as empty_store
+    from contrail.store.services.emptying import require_stopped as require_stopped
     from contrail.store.services.lookup import PlacesByKey as PlacesByKey
     from contrail.store.services.queue_runs import FAR as FAR
     from contrail.store.services.queue_runs import Far as Far
@@ -116,6 +118,8 @@ _PUBLIC: dict[str, str] = {
     "read_features": "contrail.store.features",
     "render_groups": "contrail.store.config_files",
     "render_topics": "contrail.store.config_files",
+    "require_stopped": "contrail.store.services.emptying",
+    "write_features": "contrail.store.features",
 }
 
 __all__ = [*_PUBLIC]

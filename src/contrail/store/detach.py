@@ -16,13 +16,20 @@ from contrail.errors import StoreLayoutError
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import FlushDiskType, StoreConfig
+from contrail.store.config_files import CONFIG_FOLDER
 from contrail.store.features import FEATURES_FILE, GROUP_FEATURE, read_features
 from contrail.store.log import MessageStore
 
 _SUFFIXES = ("", ".bak", ".tmp", ".damaged")
 # The file of features goes last: as long as it is there, a detachment that was cut short is begun
 # again, and no single broker opens the folder.
-_GROUP_FILES = ("contrail.replica", "contrail.epochs", "contrail.state", FEATURES_FILE)
+_GROUP_FILES = (
+    "contrail.replica",
+    "contrail.epochs",
+    "contrail.peers",
+    f"{CONFIG_FOLDER}/contrail.state",
+    FEATURES_FILE,
+)
 
 
 class Detached(NamedTuple):
@@ -67,5 +74,7 @@ def _remove(files: FileSystem, root: Path, name: str) -> None:
         path = root / f"{name}{suffix}"
         if files.exists(path):
             files.unlink(path)
-    files.sync_folder(root)
+    folder = (root / name).parent
+    if files.exists(folder):
+        files.sync_folder(folder)
     crashpoint("detach.file_removed")

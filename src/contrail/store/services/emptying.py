@@ -46,6 +46,13 @@ def empty_store(files: FileSystem, root: Path, log_folders: Iterable[Path]) -> N
         lock.release()
 
 
+def require_stopped(files: FileSystem, root: Path) -> None:
+    """Raises ``StoreLocked`` if a broker runs on the folder."""
+    lock = StoreLock(files, root / "lock")
+    lock.take()
+    lock.release()
+
+
 def _names(files: FileSystem, folder: Path) -> list[str]:
     return [entry.name for entry in files.entries(folder)]
 
