@@ -27,7 +27,12 @@ def member() -> Member:
 
 def runner(one: Member | None) -> Any:
     return SimpleNamespace(
-        member=one, waits_for="n2", leader="n1", leader_address="a:1", address_of=lambda name: "x:9"
+        member=one,
+        waits_for="n2",
+        leader="n1",
+        leader_address="a:1",
+        address_of=lambda name: "x:9",
+        links=SimpleNamespace(skews_ms=lambda: {"n1": 7}, problems=lambda: {"n2": "no way"}),
     )
 
 

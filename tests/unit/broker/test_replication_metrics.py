@@ -94,8 +94,24 @@ def test_a_slave_of_apache_goes_by_its_address_and_one_that_greets_does_not_coun
     assert [name for name in found if name[0] == "slave_lag_milliseconds"] == []
 
 
-def test_every_metric_is_shown_by_one_of_both() -> None:
+@pytest.mark.proves("replication.failover.findings")
+def test_a_member_of_a_group_shows_its_term_and_the_clocks_of_the_others() -> None:
+    found = shown(replace(FOLLOWER, role="FOLLOWER", term=7, clock_skews_ms={"n2": -30}), 2)
+    assert found == {
+        ("role", "FOLLOWER", "2"): 1,
+        ("log_end_bytes",): 900,
+        ("acknowledged_end_bytes",): 890,
+        ("connected",): 1,
+        ("term",): 7,
+        ("clock_skew_milliseconds", "n2"): -30,
+    }
+
+
+def test_every_metric_is_shown_by_one_of_all() -> None:
+    member = replace(MASTER, role="LEADER", term=3)
     names = {
-        metric.name for status in (MASTER, FOLLOWER) for metric, _ in replication_samples(status, 0)
+        metric.name
+        for status in (MASTER, FOLLOWER, member)
+        for metric, _ in replication_samples(status, 0)
     }
     assert names == {metric.name for metric in REPLICATION_METRICS}

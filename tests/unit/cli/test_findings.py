@@ -19,6 +19,7 @@ from contrail.cli.findings.facts import (
     RetriedMessage,
     TopicFacts,
 )
+from contrail.cli.findings.finding import Severity
 from contrail.cli.root import LazyGroup, app
 from contrail.client.admin_values import (
     BrokerAddress,
@@ -141,6 +142,13 @@ def master_status(*slaves: SlaveLink, **figures: Any) -> HaStatus:
     return replace(made, **figures)
 
 
+def group_leader(*members: SlaveLink) -> HaStatus:
+    """The leader of a group of three of which the other two are in sync."""
+    return master_status(
+        *members, role="LEADER", required_replicas=2, total_replicas=3, in_sync_slaves=2
+    )
+
+
 def slave_link(**figures: Any) -> SlaveLink:
     made = SlaveLink(
         address="10.0.0.6:4000",
@@ -197,6 +205,14 @@ FAULTS: dict[str, Any] = {
     "too-few-in-sync": cluster(broker(replication=master_status(required_replicas=2))),
     "slave-lagging": cluster(
         broker(replication=master_status(slave_link(lag_ms=60_000), in_sync_slaves=1))
+    ),
+    "group-without-leader": cluster(
+        broker(replication=replace(slave_status("voter"), role="CANDIDATE"))
+    ),
+    "member-away": cluster(broker(replication=group_leader(slave_link(state="away")))),
+    "member-slow": cluster(broker(replication=group_leader(slave_link(lag_bytes=1 << 30)))),
+    "member-clocks-differ": cluster(
+        broker(replication=replace(group_leader(), clock_skews_ms={"n1": -3_000}))
     ),
     "topic-missing": topic(route=None),
     "topic-unreadable": topic(configs={"broker-a": TopicConfig("orders", perm=2)}),
@@ -284,6 +300,20 @@ def test_a_master_tells_of_another_secret_when_its_slave_cannot() -> None:
         broker(replication=slave_status("READY", "secret")),
     )
     assert [one.id for one in found(both)] == ["secrets-differ"], "one fault is told once"
+
+
+@pytest.mark.proves("replication.failover.findings")
+def test_a_group_with_all_members_has_no_finding_and_a_lost_majority_is_an_error() -> None:
+    follower = replace(slave_status("voter"), role="FOLLOWER")
+    whole = group_leader(slave_link(), slave_link(broker_id=2))
+    assert found(cluster(broker(replication=whole), broker(replication=follower))) == []
+    (away,) = found(cluster(broker(replication=group_leader(slave_link(state="away")))))
+    assert (away.id, away.severity) == ("member-away", Severity.WARNING)
+    alone = replace(group_leader(slave_link(state="away")), in_sync_slaves=1)
+    (away,) = found(cluster(broker(replication=alone)))
+    assert away.severity is Severity.ERROR and "no further one" in away.text
+    (finding,) = found(cluster(broker(replication=follower)))
+    assert finding.id == "group-without-leader" and "no way" in finding.evidence[0]
 
 
 @pytest.mark.proves("replication.pair.people")

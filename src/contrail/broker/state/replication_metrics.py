@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contrail.protocol.bodies.ha_status import ACTS_AS_MASTER, UNKNOWN_MS, HaStatus, SlaveLink
+from contrail.protocol.bodies.ha_status import (
+    ACTS_AS_MASTER,
+    GROUP_ROLES,
+    UNKNOWN_MS,
+    HaStatus,
+    SlaveLink,
+)
 from contrail.protocol.prometheus_text import Metric, MetricKind
 
 Samples = list[tuple[tuple[str, ...], float]]
@@ -68,6 +74,17 @@ ACTING = Metric(
     _GAUGE,
     "1 while this slave does the work of its master, which is away",
 )
+TERM = Metric(
+    "contrail_replication_term",
+    _GAUGE,
+    "The term of this member of a failover group: it rises with each election",
+)
+CLOCK_SKEW = Metric(
+    "contrail_replication_clock_skew_milliseconds",
+    _GAUGE,
+    "How far the clock of another member of the failover group is ahead of this broker's",
+    ("member",),
+)
 
 REPLICATION_METRICS = (
     ROLE,
@@ -83,6 +100,8 @@ REPLICATION_METRICS = (
     CONNECTED,
     DIVERGED,
     ACTING,
+    TERM,
+    CLOCK_SKEW,
 )
 
 
@@ -92,6 +111,10 @@ def replication_samples(status: HaStatus, broker_id: int) -> Iterator[tuple[Metr
     yield LOG_END, [((), status.physical_end)]
     yield ACKNOWLEDGED, [((), status.acknowledged_end)]
     yield from _of_master(status) if status.is_master else _of_slave(status)
+    if status.role in GROUP_ROLES:
+        yield TERM, [((), status.term)]
+        skews = sorted(status.clock_skews_ms.items())
+        yield CLOCK_SKEW, [((member,), skew_ms) for member, skew_ms in skews]
 
 
 def _of_master(status: HaStatus) -> Iterator[tuple[Metric, Samples]]:
@@ -116,8 +139,9 @@ def _of_master(status: HaStatus) -> Iterator[tuple[Metric, Samples]]:
 
 def _of_slave(status: HaStatus) -> Iterator[tuple[Metric, Samples]]:
     yield CONNECTED, [((), int(status.master.is_active))]
-    yield DIVERGED, [((), int(status.master.state == _DIVERGED))]
-    yield ACTING, [((), int(status.acting == ACTS_AS_MASTER))]
+    if status.role not in GROUP_ROLES:
+        yield DIVERGED, [((), int(status.master.state == _DIVERGED))]
+        yield ACTING, [((), int(status.acting == ACTS_AS_MASTER))]
 
 
 def _name(slave: SlaveLink) -> str:

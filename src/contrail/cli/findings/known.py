@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from contrail.cli.findings import groups, members, replicas, servers, topics
+from contrail.cli.findings import failover, groups, members, replicas, servers, topics
 from contrail.cli.findings.commands import Commands
 from contrail.cli.findings.facts import ClusterFacts, GroupFacts, TopicFacts
 from contrail.cli.findings.finding import Finding, Severity
@@ -29,6 +29,10 @@ CLUSTER_FINDINGS: Mapping[str, Callable[[ClusterFacts, Commands], Iterator[Findi
     "slave-absent": replicas.slave_absent,
     "too-few-in-sync": replicas.too_few_in_sync,
     "slave-lagging": replicas.slave_lagging,
+    "group-without-leader": failover.group_without_leader,
+    "member-away": failover.member_away,
+    "member-slow": failover.member_slow,
+    "member-clocks-differ": failover.member_clocks_differ,
 }
 TOPIC_FINDINGS: Mapping[str, Callable[[TopicFacts, Commands], Iterator[Finding]]] = {
     "topic-missing": topics.topic_missing,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contrail.cli.findings.commands import Commands
 from contrail.cli.findings.facts import BrokerFacts, ClusterFacts
 from contrail.cli.findings.finding import Finding, Severity
-from contrail.protocol.bodies.ha_status import HaStatus, MasterLink
+from contrail.protocol.bodies.ha_status import GROUP_ROLES, HaStatus, MasterLink
 
 _DIVERGED = "DIVERGED"
 _RECEIVING = "receiving"
@@ -133,14 +133,17 @@ def _slaves(facts: ClusterFacts) -> Iterator[tuple[BrokerFacts, MasterLink]]:
     """Slaves of Contrail; those of Apache do not tell the state of their link."""
     for one in facts.brokers:
         found = one.replication
-        if found is not None and not found.is_master and found.master.state:
+        if found is None or found.role in GROUP_ROLES:
+            continue
+        if not found.is_master and found.master.state:
             yield one, found.master
 
 
 def _masters(facts: ClusterFacts) -> Iterator[tuple[BrokerFacts, HaStatus]]:
     for one in facts.brokers:
-        if one.replication is not None and one.replication.is_master:
-            yield one, one.replication
+        found = one.replication
+        if found is not None and found.is_master and found.role not in GROUP_ROLES:
+            yield one, found
 
 
 def _last_refusal(found: HaStatus) -> tuple[str, ...]:

@@ -88,6 +88,10 @@ class LastRefusal:
         return {"reason": self.reason, "text": self.text, "agoMs": self.ago_ms}
 
 
+LEADER_ROLE = "LEADER"
+GROUP_ROLES = frozenset({LEADER_ROLE, "TAKING_OVER", "FOLLOWER", "CANDIDATE", "JOINER"})
+"""``HaStatus.role`` of members of failover groups."""
+
 ACTS_AS_MASTER = "acts as master"
 """``HaStatus.acting`` of a slave that delivers, after taking over and before handing back."""
 
@@ -97,7 +101,8 @@ class HaStatus:
     """How replication of one broker stands.
 
     ``refusals`` counts the links that a master ended, by reason. ``acting`` is how far a slave is
-    with its master's work, empty while it does none.
+    with its master's work, empty while it does none. A member of a failover group tells its term,
+    and how far the clocks of the others are ahead of its own.
     """
 
     is_master: bool
@@ -112,6 +117,8 @@ class HaStatus:
     refusals: Mapping[str, int] = field(default_factory=dict)
     last_refusal: LastRefusal | None = None
     acting: str = ""
+    term: int = 0
+    clock_skews_ms: Mapping[str, int] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         return encode_body(
@@ -127,6 +134,8 @@ class HaStatus:
                 "contrailTotalReplicas": self.total_replicas,
                 "contrailRefusals": dict(self.refusals),
                 "contrailActing": self.acting,
+                "contrailTerm": self.term,
+                "contrailClockSkews": dict(self.clock_skews_ms),
                 "contrailLastRefusal": self.last_refusal and self.last_refusal.to_fields(),
             }
         )
@@ -159,6 +168,8 @@ def decode_ha_status(body: bytes) -> HaStatus:
             total_replicas=fields.integer("contrailTotalReplicas", 1),
             refusals=fields.integers("contrailRefusals"),
             acting=fields.text("contrailActing", ""),
+            term=fields.integer("contrailTerm", 0),
+            clock_skews_ms=fields.integers("contrailClockSkews"),
             last_refusal=_last_refusal(fields.child("contrailLastRefusal")),
         )
 
