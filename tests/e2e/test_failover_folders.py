@@ -178,7 +178,7 @@ def test_a_member_with_an_older_disk_comes_back_as_a_learner(tmp_path: Path) -> 
 
 
 @pytest.mark.proves("replication.failover.restored")
-def test_what_was_acknowledged_is_remembered_over_a_restart_of_the_leader(tmp_path: Path) -> None:
+def test_acknowledged_ends_are_remembered_over_a_restart_of_the_leader(tmp_path: Path) -> None:
     async def story() -> None:
         async with failover_group(tmp_path) as trio:
             leader = await start_all(trio)

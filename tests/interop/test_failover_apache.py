@@ -55,7 +55,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     ):
         with Producer("writers", cluster.namesrv) as producer:
             for number in range(50):
-                producer.send(Message(TOPIC, b"body-%d" % number, keys=f"k{number}", tag="t"))
+                producer.send(Message(TOPIC, b"body-%d" % number, keys=f"k{number}", tags="t"))
         yield cluster
 
 

@@ -88,7 +88,7 @@ def test_a_snapshot_above_commit_frees_nothing() -> None:
     assert group.saves == []
 
 
-def test_what_a_connected_learner_copies_stays() -> None:
+def test_segments_that_a_connected_learner_copies_stay() -> None:
     group = FakeGroup()
     group.snapshot_start = 4_321
     group.retention.run()

@@ -165,7 +165,7 @@ def test_a_copy_counts_for_no_commit() -> None:
     assert CommitMoved(750) in effects
 
 
-def test_what_a_member_had_is_asked_for_anew_when_it_comes_back() -> None:
+def test_a_members_log_is_asked_for_anew_when_it_comes_back() -> None:
     member = leader()
     member.push(NOW)
     member.received("c", AppendAnswer(4, 750, NOW), NOW)

@@ -38,7 +38,7 @@ class MemberFiles:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="group-vote")
 
     def read_peers(self) -> PeerMemory:
-        """What is remembered of the other members."""
+        """The memory of the other members' terms and acknowledged ends."""
         try:
             read = read_state(self._files, self._peers_path, sealed=True, parse=PeerMemory.decode)
         except StateFileDamaged as error:

@@ -51,7 +51,7 @@ class MemberLog:
         self.voters = Voters(floor.voters, physical_end=floor.voters_end)
 
     def floor_at(self, physical_start: int) -> LogFloor:
-        """What a log that begins at ``physical_start`` does not say itself."""
+        """The facts that a log which begins at ``physical_start`` does not have itself."""
         voters = self.voters.as_of(physical_start)
         return LogFloor(
             physical_start=physical_start,

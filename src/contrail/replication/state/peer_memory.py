@@ -1,4 +1,4 @@
-"""What a member remembers of the others: a disk that was put back to an older state is recognised.
+"""A member's memory of the others: it recognises a disk that was put back to an older state.
 
 Of each identity the highest term is remembered, and up to where it acknowledged the log in that
 term. A member that comes back with less has lost what a majority counted on: it may neither vote
