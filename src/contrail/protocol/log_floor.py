@@ -1,8 +1,9 @@
 """The facts about a log's beginning that the log itself no longer tells.
 
 Retention removes markers and voter records with their segments. The rest of the log begins in some
-epoch, with some voters, behind some number of markers: that is its floor. A leader tells it to a member
-whose log must begin where the leader's does, and each member keeps its own in ``contrail.epochs``.
+epoch, with some voters, behind some number of markers: that is its floor. A leader tells it to a
+member whose log must begin where the leader's does, and each member keeps its own in
+``contrail.epochs``.
 """
 
 from __future__ import annotations
