@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import shutil
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from contrail.clock import SystemClock
+from contrail.protocol.group_frames import RESETS, MemberHello
+from contrail.replication.services.group_runner import GroupRunner
 from contrail.replication.services.replica_file import Replica, ReplicaFile
 from contrail.testing.waiting import eventually_async
 from tests.e2e.failover_trio import LocalMember, Trio, failover_group
@@ -270,5 +273,81 @@ def test_a_member_without_room_for_its_vote_waits_for_room_and_goes_on(
             after = bodies("after", 20)
             await trio.committed(following.append(*after), at=others)
             assert [one.bodies() for one in others] == [sent + after] * 2
+
+    run(story())
+
+
+@pytest.mark.proves("replication.failover.rolling-upgrade")
+@pytest.mark.proves("replication.failover.features")
+def test_members_of_a_release_without_features_are_upgraded_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member of the release before names no feature, tells no term, and is sent nothing new."""
+    hello_of = GroupRunner.hello
+    older = {"n0", "n1", "n2"}
+
+    def hello(self: GroupRunner) -> MemberHello:
+        found = hello_of(self)
+        if found.self_id not in older:
+            return found
+        return dataclasses.replace(found, features=(), term=None, log_end=0)
+
+    monkeypatch.setattr(GroupRunner, "hello", hello)
+
+    async def story() -> None:
+        async with failover_group(tmp_path) as trio:
+            leader = await start_all(trio)
+            sent = bodies("older", 20)
+            await trio.committed(leader.append(*sent))
+            for member in trio:
+                await member.stop()
+                older.remove(member.self_id)
+                leader = await trio.led(besides=member)
+                await member.start()
+                new = bodies(f"without-{member.self_id}", 20)
+                sent += new
+                await trio.committed(leader.append(*new))
+                features = {
+                    link.features
+                    for one in trio
+                    if one.runner is not None
+                    for peer in trio.peers
+                    if (link := one.runner.links.link_to(peer)) is not None
+                }
+                # What is spoken on a link is what both members know.
+                assert features <= {frozenset(), frozenset({RESETS})}
+            assert features == {frozenset({RESETS})}
+            assert [one.bodies() for one in trio] == [sent] * 3
+
+    run(story())
+
+
+@pytest.mark.proves("replication.failover.rolling-upgrade")
+def test_a_member_of_an_unknown_version_is_refused_by_name_and_the_group_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hello_of = GroupRunner.hello
+
+    def hello(self: GroupRunner) -> MemberHello:
+        found = hello_of(self)
+        is_newer = found.self_id == "n2" and is_upgraded
+        return dataclasses.replace(found, version=9, version_min=9) if is_newer else found
+
+    is_upgraded = False
+    monkeypatch.setattr(GroupRunner, "hello", hello)
+
+    async def story() -> None:
+        nonlocal is_upgraded
+        async with failover_group(tmp_path) as trio:
+            leader = await start_all(trio)
+            first, second, third = trio
+            await third.stop()
+            is_upgraded = True
+            leader = await trio.led(besides=third)
+            await third.start()
+            assert leader.runner is not None
+            problems = leader.runner.links.problems
+            await eventually_async(lambda: "versions 9 to 9" in problems().get("n2", ""), "told")
+            await trio.committed(leader.append(b"without it"), at=[first, second])
 
     run(story())
