@@ -314,7 +314,7 @@ def test_members_of_a_release_without_features_are_upgraded_one_after_the_other(
                     for peer in trio.peers
                     if (link := one.runner.links.link_to(peer)) is not None
                 }
-                # What is spoken on a link is what both members know.
+                # Both members of a link know what is spoken there.
                 assert features <= {frozenset(), frozenset({RESETS})}
             assert features == {frozenset({RESETS})}
             assert [one.bodies() for one in trio] == [sent] * 3
