@@ -12,7 +12,7 @@ import pytest
 from contrail.errors import ConfigError
 from contrail.replication.services.replica_file import Phase
 from contrail.testing.waiting import eventually_async
-from tests.e2e.failover_trio import SEGMENT_BYTES, LocalMember, Trio, failover_group
+from tests.e2e.failover_trio import SEGMENT_BYTES, TOPIC, LocalMember, Trio, failover_group
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
@@ -258,5 +258,41 @@ def test_epochs_and_markers_are_counted_on_behind_a_late_beginning(tmp_path: Pat
             assert after.starts[0] == before.starts[0] and after.marker_count == 4
             assert member.store is not None
             assert member.store.queue_offset_max(b"rmq_sys_contrail_epoch", 0) == 4
+
+    run(story)
+
+
+@pytest.mark.proves("replication.failover.peer-repair")
+def test_damaged_records_are_written_anew_from_other_members(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with failover_group(tmp_path) as trio:
+            leader = await start_all(trio)
+            sent = bodies("sent", 200)
+            await trio.committed(leader.append(*sent))
+            damaged = next(one for one in trio if one is not leader)
+            await eventually_async(lambda: damaged.bodies() == sent, "all is derived")
+            whole = leader.log_bytes()
+            assert damaged.log_bytes() == whole
+            assert damaged.store is not None
+            places = [
+                message.physical_offset
+                for first in (0, 150)
+                for message in damaged.store.get(TOPIC, 0, first, count_max=20).messages
+            ]
+            path = damaged.folder / "commitlog" / f"{0:020}"
+            with path.open("r+b") as file:
+                for body in (sent[17], sent[18], sent[150]):
+                    file.seek(whole.index(body))
+                    file.write(b"?")
+            assert damaged.log_bytes() != whole
+            # As the scrubber does.
+            for place in places:
+                damaged.store.damage.look_at(place)
+            assert len(damaged.store.damage.known()) == 3
+            await eventually_async(lambda: damaged.log_bytes() == whole, "it is whole again")
+            await eventually_async(
+                lambda: damaged.store is not None and not damaged.store.damage.known(), "forgotten"
+            )
+            assert damaged.bodies() == sent
 
     run(story)

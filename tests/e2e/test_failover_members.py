@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contrail.clock import SystemClock
-from contrail.protocol.group_frames import RESETS, MemberHello
+from contrail.protocol.group_frames import FEATURES, MemberHello
 from contrail.replication.services.group_runner import GroupRunner
 from contrail.replication.services.replica_file import Replica, ReplicaFile
 from contrail.testing.waiting import eventually_async
@@ -315,8 +315,8 @@ def test_members_of_a_release_without_features_are_upgraded_one_after_the_other(
                     if (link := one.runner.links.link_to(peer)) is not None
                 }
                 # Both members of a link know what is spoken there.
-                assert features <= {frozenset(), frozenset({RESETS})}
-            assert features == {frozenset({RESETS})}
+                assert features <= {frozenset(), frozenset(FEATURES)}
+            assert features == {frozenset(FEATURES)}
             assert [one.bodies() for one in trio] == [sent] * 3
 
     run(story())

@@ -12,6 +12,8 @@ from contrail.protocol.group_messages import (
     AppendAnswer,
     AppendRefusal,
     CopyAnswer,
+    Fetch,
+    Fetched,
     PreVote,
     PreVoteAnswer,
     Reset,
@@ -40,6 +42,8 @@ PLAIN = st.one_of(
     st.builds(AppendRefusal, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS),
     st.builds(TimeoutNow, NUMBERS),
     st.builds(CopyAnswer, NUMBERS, NUMBERS, NUMBERS),
+    st.builds(Fetch, NUMBERS, NUMBERS),
+    st.builds(Fetched, NUMBERS, st.binary(max_size=50)),
     st.builds(Reset, NUMBERS, NUMBERS, FLOORS),
     st.builds(Ping, NUMBERS),
 )

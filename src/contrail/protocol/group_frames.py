@@ -17,8 +17,11 @@ JSON. The acceptor's is the payload of its ``WELCOME``. All others are numbers:
 | PING           | i64 wall time in ms: the link lives, and the clocks are compared              |
 | RESET          | i64 term, sent ms, then the floor of the leader's log as JSON                 |
 | COPY_ANSWER    | i64 term, matched end, sent ms                                                |
+| FETCH          | i64 physical start, physical end                                              |
+| FETCHED        | i64 physical start, then bytes of the log                                     |
 
-RESET and COPY_ANSWER are sent to members that name the feature `reset` only.
+RESET and COPY_ANSWER are sent to members that name the feature `reset` only, FETCH to those that
+name `repair`.
 
 Encoding and decoding are exact inverses: bytes that decode are the encoding of what they decode to.
 """
@@ -37,6 +40,8 @@ from contrail.protocol.group_messages import (
     AppendAnswer,
     AppendRefusal,
     CopyAnswer,
+    Fetch,
+    Fetched,
     Message,
     PreVote,
     PreVoteAnswer,
@@ -53,7 +58,10 @@ VERSION = 1
 VERSION_MIN = 1
 RESETS = "reset"
 """The feature of members that begin anew when they are told so."""
-FEATURES: tuple[str, ...] = (RESETS,)
+REPAIRS = "repair"
+"""The feature of members that send others what is damaged there."""
+FEATURES: tuple[str, ...] = (RESETS, REPAIRS)
+FETCH_BYTES_MAX = 8 << 20
 HELLO_BYTES_MAX = 32 << 10
 GROUP_FRAME_BYTES_MAX = 64 << 20
 """One record or run with the blank in front of it is one batch, however long it is."""
@@ -71,6 +79,7 @@ _APPEND = Struct(">qqqqqqqB")
 _APPEND_ANSWER = Struct(">qqq")
 _APPEND_REFUSAL = Struct(">qqqqq")
 _RESET = Struct(">qq")
+_FETCH = Struct(">qq")
 APPEND_HEAD_BYTES = _APPEND.size
 
 
@@ -87,6 +96,9 @@ class Batch(NamedTuple):
     data: memoryview
     names_voters: bool
     """Whether markers or voter records may be among the records."""
+
+
+Decoded = Message | Batch | Ping | Fetch | Fetched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +212,9 @@ def agree(own: MemberHello, peer: MemberHello) -> GroupAgreement:
     return GroupAgreement(min(own.version, peer.version), features)
 
 
-def encode(message: Message | Ping, *, names_voters: bool = False) -> tuple[Kind, bytes]:
+def encode(
+    message: Message | Ping | Fetch | Fetched, *, names_voters: bool = False
+) -> tuple[Kind, bytes]:
     """The kind and payload of a message; the bytes of an ``Append`` go behind its payload."""
     match message:
         case Append():
@@ -234,11 +248,15 @@ def encode(message: Message | Ping, *, names_voters: bool = False) -> tuple[Kind
             return Kind.PING, _ONE.pack(wall_ms)
         case Reset(term, sent_ms, floor):
             return Kind.RESET, _RESET.pack(term, sent_ms) + floor.encode()
+        case Fetch(physical_start, physical_end):
+            return Kind.FETCH, _FETCH.pack(physical_start, physical_end)
+        case Fetched(physical_start, data):
+            return Kind.FETCHED, _ONE.pack(physical_start) + data
         case CopyAnswer(term, matched_end, sent_ms):
             return Kind.COPY_ANSWER, _APPEND_ANSWER.pack(term, matched_end, sent_ms)
 
 
-def decode(kind: Kind, payload: memoryview) -> Message | Batch | Ping:
+def decode(kind: Kind, payload: memoryview) -> Decoded:
     """The message of a frame; an ``Append`` with its bytes, which are a view of the payload.
 
     Raises:
@@ -306,11 +324,23 @@ def _copy_answer(payload: memoryview) -> CopyAnswer:
     return CopyAnswer(*_checked(_unpacked(_APPEND_ANSWER, payload)))
 
 
+def _fetch(payload: memoryview) -> Fetch:
+    return Fetch(*_checked(_unpacked(_FETCH, payload)))
+
+
+def _fetched(payload: memoryview) -> Fetched:
+    (physical_start,) = _checked(_unpacked(_ONE, payload[: _ONE.size]))
+    data = bytes(payload[_ONE.size :])
+    if len(data) > FETCH_BYTES_MAX:
+        raise RemoteProtocolError("member", f"{len(data)} bytes were fetched")
+    return Fetched(physical_start, data)
+
+
 def _ping(payload: memoryview) -> Ping:
     return Ping(*_checked(_unpacked(_ONE, payload)))
 
 
-_DECODERS: dict[Kind, Callable[[memoryview], Message | Batch | Ping]] = {
+_DECODERS: dict[Kind, Callable[[memoryview], Decoded]] = {
     Kind.PRE_VOTE: _pre_vote,
     Kind.PRE_VOTE_ANSWER: _pre_vote_answer,
     Kind.VOTE: _vote,
@@ -322,6 +352,8 @@ _DECODERS: dict[Kind, Callable[[memoryview], Message | Batch | Ping]] = {
     Kind.PING: _ping,
     Kind.RESET: _reset,
     Kind.COPY_ANSWER: _copy_answer,
+    Kind.FETCH: _fetch,
+    Kind.FETCHED: _fetched,
 }
 
 

@@ -109,6 +109,22 @@ class CopyAnswer:
     sent_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Send these bytes of the log, which are committed and damaged at the sender of this."""
+
+    physical_start: int
+    physical_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Bytes of the log; none if the member does not have them for sure."""
+
+    physical_start: int
+    data: bytes
+
+
 Message = (
     PreVote
     | PreVoteAnswer

@@ -69,6 +69,8 @@ class Kind(IntEnum):
     PING = 18
     RESET = 19
     COPY_ANSWER = 20
+    FETCH = 21
+    FETCHED = 22
 
 
 class Begin(NamedTuple):

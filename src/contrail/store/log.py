@@ -46,6 +46,7 @@ from contrail.store.services.checkpoint import CheckpointFiles
 from contrail.store.services.damage import DamageWatch
 from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
+from contrail.store.services.log_repair import LogRepair
 from contrail.store.services.lookup import Lookup, PlacesByKey
 from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.services.queue_runs import QueueRuns
@@ -381,6 +382,7 @@ class MessageStore:
             dispatched_end=lambda: self.dispatched_end,
         )
         self._reading.ask_for_row = self._row_repair.ask
+        self._log_repair = LogRepair(self._files, self._segments, self.damage)
         self._upkeep = Upkeep(
             self._config,
             self._state,
@@ -824,6 +826,14 @@ class MessageStore:
         """Whether a row leads to no record of its queue; such a row is soon derived again."""
         found = self.get(topic, queue_id, queue_offset, count_max=1)
         return found.status is GetStatus.QUEUE_ENTRY_DAMAGED
+
+    def repair(self, physical_start: int, data: bytes) -> bool:
+        """Write damaged records anew from a copy; False if it is not exactly what belongs there.
+
+        It waits for the disk.
+        """
+        assert self.in_group, "the log of a member has copies"
+        return self._log_repair.run(physical_start, data)
 
     def repair_row(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """Derive a row from the log now, which may take long; returns whether it is sound then."""

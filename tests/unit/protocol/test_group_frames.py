@@ -22,6 +22,8 @@ from contrail.protocol.group_messages import (
     AppendAnswer,
     AppendRefusal,
     CopyAnswer,
+    Fetch,
+    Fetched,
     Message,
     PreVote,
     PreVoteAnswer,
@@ -63,9 +65,13 @@ def q(*numbers: int) -> str:
         (TimeoutNow(7), 17, q(7)),
         (Ping(1_760_000_000_000), 18, q(1_760_000_000_000)),
         (CopyAnswer(7, 4096, 5), 20, q(7, 4096, 5)),
+        (Fetch(7, 4096), 21, q(7, 4096)),
+        (Fetched(7, b"abc"), 22, q(7) + "616263"),
     ],
 )
-def test_every_message_has_its_bytes(message: Message | Ping, kind: int, golden: str) -> None:
+def test_every_message_has_its_bytes(
+    message: Message | Ping | Fetch | Fetched, kind: int, golden: str
+) -> None:
     assert encode(message) == (kind, bytes.fromhex(golden))
     found = decode(Kind(kind), memoryview(bytes.fromhex(golden)))
     assert (found.message if isinstance(found, Batch) else found) == message

@@ -24,6 +24,8 @@ from contrail.protocol.group_messages import (
     Append,
     AppendAnswer,
     CopyAnswer,
+    Fetch,
+    Fetched,
     Message,
     PreVote,
     PreVoteAnswer,
@@ -32,7 +34,8 @@ from contrail.protocol.group_messages import (
 from contrail.replication.config import GroupConfig
 from contrail.replication.services.member_files import MemberFiles
 from contrail.replication.services.member_link import MemberLink
-from contrail.replication.services.member_links import RESTORED, MemberLinks
+from contrail.replication.services.member_links import RESTORED, MemberLinks, Received
+from contrail.replication.services.peer_repair import PeerRepair
 from contrail.replication.services.replica_file import Phase, Replica
 from contrail.replication.services.replica_log import BATCH_BYTES_MAX, ReplicaLog
 from contrail.replication.state.founding import Adopt, Found, Wait, plan_founding
@@ -108,6 +111,7 @@ class GroupRunner:
         self._user = user
         self._between = between
         self.links = MemberLinks(config, self, clock)
+        self._repair = PeerRepair(log.store, self.links, clock.elapsed_ms)
         self.member: Member | None = None
         self.waits_for = ""
         # As it is on the disk, and as it was last given to be written.
@@ -315,9 +319,17 @@ class GroupRunner:
         if member is not None and name is not None:
             self._act(lambda: member.is_connected(name, False, self._now_ms()))
 
-    def received(self, self_id: str, message: Message | Batch) -> None:
+    def received(self, self_id: str, message: Received) -> None:
         member, name = self.member, self._names.get(self_id)
         if member is None or name is None:
+            return
+        if isinstance(message, Fetch):
+            link = self.links.link_to(self_id)
+            if link is not None:
+                link.send(self._repair.serve(message, member.log.commit))
+            return
+        if isinstance(message, Fetched):
+            self._repair.fetched(self_id, message)
             return
         now_ms = self._now_ms()
         self._remember(name, message.message if isinstance(message, Batch) else message)
@@ -425,6 +437,7 @@ class GroupRunner:
                 continue
             self._act(lambda member=member: member.tick(self._now_ms()))  # type: ignore[misc]
             self._save_memory()
+            self._repair.run()
             # Records of its own need their queues' next offsets, which follow the marker.
             if member is self.member and member.is_serving and self._log.store.leads:
                 self._tend_voters(member)

@@ -13,14 +13,14 @@ from typing import Any
 from contrail.errors import RemoteProtocolError
 from contrail.protocol.group_frames import (
     GROUP_FRAME_BYTES_MAX,
-    Batch,
+    Decoded,
     MemberHello,
     Ping,
     agree,
     decode,
     encode,
 )
-from contrail.protocol.group_messages import Message
+from contrail.protocol.group_messages import Fetch, Fetched, Message
 from contrail.protocol.handshake import Agreement, Introduction, MasterHandshake, SlaveHandshake
 from contrail.protocol.link_frames import (
     GREETING_BYTES_MAX,
@@ -68,7 +68,7 @@ class MemberLink:
         """Whether both have proved the secret and said who they are."""
         return self.peer is not None
 
-    def feed(self, data: bytes) -> Iterator[Message | Batch | Ping | MemberHello]:
+    def feed(self, data: bytes) -> Iterator[Decoded | MemberHello]:
         """The messages that ``data`` completes; the peer's word about itself comes first.
 
         Raises:
@@ -129,7 +129,7 @@ class MemberLink:
 
     def send(
         self,
-        message: Message | Ping,
+        message: Message | Ping | Fetch | Fetched,
         data: Sequence[bytes | memoryview] = (),
         *,
         names_voters: bool = False,

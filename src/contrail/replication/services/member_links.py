@@ -14,8 +14,8 @@ from typing import Protocol
 
 from contrail.clock import Clock
 from contrail.errors import CallFailed, ConfigError, RemoteProtocolError
-from contrail.protocol.group_frames import Batch, MemberHello, Ping
-from contrail.protocol.group_messages import Message
+from contrail.protocol.group_frames import Batch, Decoded, MemberHello, Ping
+from contrail.protocol.group_messages import Fetch, Fetched, Message
 from contrail.protocol.handshake import MEMBER, NONCE_BYTES
 from contrail.replication.config import GroupConfig
 from contrail.replication.services.member_link import MemberLink, MemberRefused
@@ -35,6 +35,9 @@ _PATIENCE_MS = 3_000
 _log = logging.getLogger(__name__)
 
 
+Received = Message | Batch | Fetch | Fetched
+
+
 class MemberLinksUser(Protocol):
     """The events of links, on the event loop's thread."""
 
@@ -43,7 +46,7 @@ class MemberLinksUser(Protocol):
         ...
 
     def opened(self, self_id: str, peer: MemberHello) -> None: ...
-    def received(self, self_id: str, message: Message | Batch) -> None: ...
+    def received(self, self_id: str, message: Received) -> None: ...
     def lost(self, self_id: str) -> None: ...
     def refused(self, self_id: str, reason: str, text: str) -> None:
         """A member that proved the secret ended the link and said why."""
@@ -237,7 +240,7 @@ class MemberLinks:
         _log.info("linked with member %s at %s", peer.self_id, known.link.address)
         self._user.opened(peer.self_id, hello)
 
-    def _take(self, self_id: str, message: Message | Batch | Ping) -> None:
+    def _take(self, self_id: str, message: Decoded) -> None:
         if isinstance(message, Ping):
             self._peers[self_id].skew_ms = message.wall_ms - self._clock.now_ms()
         else:

@@ -57,6 +57,10 @@ class DamagedRecords:
         self._by_start[found.physical_start] = found
         return True
 
+    def forget(self, physical_offset: int) -> None:
+        """The record that begins there is whole again."""
+        self._by_start.pop(physical_offset, None)
+
     def newest(self, count_max: int) -> list[DamagedRecord]:
         return list(self._by_start.values())[-count_max:]
 
