@@ -86,6 +86,7 @@ def send_to(cluster: LocalCluster, member: LocalBroker, body: bytes) -> Received
 
 
 @pytest.mark.proves("replication.failover-shown.processes")
+@pytest.mark.proves("replication.failover-shown.folders")
 @pytest.mark.proves("replication.failover.registration")
 def test_killed_leaders_lose_nothing_and_come_back_with_equal_logs(tmp_path: Path) -> None:
     properties = {"mappedFileSizeCommitLog": str(1 << 20)}

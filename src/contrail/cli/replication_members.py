@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from contrail.cli.output import AsJson, print_facts, print_json
+from contrail.cli.replication_detach import IndexSlots
 from contrail.cli.store_folder import store_folder
 from contrail.errors import ConfigError
 
@@ -27,6 +28,7 @@ def init(
     self_id: Annotated[
         str, typer.Option("--self-id", metavar="ID", help="Its dLegerSelfId in the group.")
     ] = "n0",
+    index_slots: IndexSlots = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a single broker's store that of the first member of a new failover group."""
@@ -38,7 +40,7 @@ def init(
     is_id = self_id[:1] == "n" and number.isascii() and number.isdecimal()
     if not is_id or int(number) >= _MEMBERS_MAX:
         raise ConfigError(f"--self-id {self_id!r} is no id of a member: take one like n0")
-    reader = StoreReader.open(folder)
+    reader = StoreReader.open(folder, index_slot_count=index_slots)
     config = inferred_config(reader)
     found = found_group(config, self_id, batch_topics=reader.batch_topics)
     _tell({"folder": str(folder), "self_id": self_id, **found._asdict()}, as_json)
