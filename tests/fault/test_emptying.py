@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contrail.errors import StoreLocked
+from contrail.errors import ConfigError, StoreLocked
 from contrail.replication.services.member_folder import prepare_folder
 from contrail.replication.services.replica_file import Phase, Replica, ReplicaFile
 from contrail.runtime.files import FileSystem
@@ -57,6 +57,19 @@ def test_only_what_is_the_brokers_own_stays(tmp_path: Path) -> None:
     # Not again: what it copied since stays.
     prepare_folder(FileSystem(), folder, [folder / "commitlog"])
     assert append_raw == 0
+
+
+def test_a_first_start_that_found_no_peers_is_no_lost_vote(tmp_path: Path) -> None:
+    with open_member(tmp_path):
+        pass
+    # Segments are made ahead of the first record.
+    (tmp_path / "commitlog").mkdir(exist_ok=True)
+    segment = tmp_path / "commitlog" / f"{0:020}"
+    segment.write_bytes(bytes(4096))
+    prepare_folder(FileSystem(), tmp_path, [tmp_path / "commitlog"])
+    segment.write_bytes(b"\0\0\1\0" + bytes(4092))
+    with pytest.raises(ConfigError, match="contrail replication replace"):
+        prepare_folder(FileSystem(), tmp_path, [tmp_path / "commitlog"])
 
 
 def test_a_running_members_folder_is_not_emptied(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from contrail.errors import ConfigError
 from contrail.replication.services.replica_file import FILE_NAME, Phase, ReplicaFile
-from contrail.runtime.files import FileSystem
+from contrail.runtime.files import FileSystem, opened
 from contrail.store import GROUP_FEATURE, empty_store, read_features
 
+# Size and magic of a record: never all zeros.
+_HEAD_BYTES = 8
 _log = logging.getLogger(__name__)
 
 
@@ -42,12 +44,21 @@ def prepare_folder(files: FileSystem, root: Path, log_folders: Iterable[Path]) -
 
 
 def _require_no_group(files: FileSystem, root: Path, log_folders: Iterable[Path]) -> None:
-    """Raise unless no member's log is here: an interrupted first start leaves none."""
+    """Raise unless no member's log is here: a first start that waits for peers writes no record."""
     if GROUP_FEATURE not in read_features(files, root):
         return
-    if any(any(True for _ in files.entries(folder)) for folder in log_folders):
+    if any(_has_records(files, folder) for folder in log_folders):
         raise ConfigError(
             f"the store in {root} is a failover group's, and {FILE_NAME} is missing: without its "
             "term and vote this broker might vote twice. Restore that file from this very disk, or "
             f"run `contrail replication replace {root}` to have it join the group as a new member"
         )
+
+
+def _has_records(files: FileSystem, folder: Path) -> bool:
+    """Whether a segment begins with anything but zeros: the first one is made ahead of records."""
+    for entry in files.entries(folder):
+        with opened(files, Path(entry.path), writable=False) as fd:
+            if any(files.pread(fd, _HEAD_BYTES, 0)):
+                return True
+    return False
