@@ -94,7 +94,7 @@ class Member:
         self.connected: set[str] = set()
         self.is_installing = must_reach is not None
         self._must_reach = must_reach or 0
-        # The commit of the leader as far as it told.
+        # The commit of the leader when it was first heard: later ones run ahead under load.
         self._commit_told = 0
         self._batch_end = batch_end
         self._between = between
@@ -420,7 +420,7 @@ class Member:
             return
         self._take_batch(batch)
         self._believe_commit(min(batch.commit, batch.batch_end))
-        self._commit_told = max(self._commit_told, batch.commit)
+        self._commit_told = self._commit_told or batch.commit
         self._ack_end = max(self._ack_end, batch.batch_end)
         self._ack_sent_ms = max(self._ack_sent_ms, batch.sent_ms)
         self._finish_installing()
