@@ -1,4 +1,4 @@
-"""``contrail pipeline archive``: topics to Parquet files."""
+"""``contrail pipeline archive``: topics to Parquet files, or to an Iceberg or Delta table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 def archive(
     archive: Annotated[
-        str, typer.Argument(metavar="ARCHIVE", help="The archive's folder; made if it is missing.")
+        str,
+        typer.Argument(
+            metavar="ARCHIVE", help="A folder or s3://BUCKET/PREFIX; made if it is missing."
+        ),
     ],
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC", help="The topics that are archived.")
@@ -64,6 +67,22 @@ def archive(
     compression: Annotated[
         str, typer.Option("--compression", metavar="NAME", help="zstd, snappy, gzip, lz4 or none.")
     ] = "zstd",
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="parquet, iceberg or delta; parquet for a new archive, else the one it has.",
+        ),
+    ] = "",
+    target_mb: Annotated[
+        int,
+        typer.Option("--target-mb", min=1, metavar="N", help="Merge small files up to this size."),
+    ] = 256,
+    merge_every: Annotated[
+        str,
+        typer.Option("--merge-every", metavar="DURATION", help="How often --follow merges files."),
+    ] = "10m",
     option: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="NAME=VALUE", help="An option of the source; repeatable."),
@@ -76,7 +95,7 @@ def archive(
     conf: shared.Conf = None,
     log_rounds: shared.LogRounds = False,
 ) -> None:
-    """Keep topics as Parquet files, each message once, before retention deletes them."""
+    """Keep topics as files or a table, each message once, before retention deletes them."""
     shared.require_spark()
     with shared.failures():
         cluster: shared.Cluster | shared.Folders = shared.Folders(parse_pairs("--option", option))
@@ -98,6 +117,9 @@ def archive(
         round_rows=round_rows,
         allow_loss=allow_loss,
         compression=compression,
+        format=format,
+        target_bytes=target_mb << 20,
+        merge_ms=int(parse_duration("--merge-every", merge_every).total_seconds() * 1000),
         options=cluster.options,
         dry_run=dry_run,
     )

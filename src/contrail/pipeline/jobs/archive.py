@@ -1,57 +1,54 @@
-"""The ``archive`` job: topics to Parquet files, every message once, before retention deletes it.
+"""The ``archive`` job: topics to files or a table, every message once, before retention deletes it.
 
-The job works in rounds. A round reads a fixed range of every queue, has Spark write it to staged
-files, and then commits it in one step (`archive_folder`). The archive holds the next queue offset
-of every queue, so it is its own checkpoint: the next run, from brokers or from a store folder,
-goes on where the last committed round ended.
+The job works in rounds. A round reads a fixed range of every queue, has Spark write it to files
+that do not count yet, and then commits it in one step (`archive_target`). The archive holds the
+next queue offset of every queue, so it is its own checkpoint: the next run, from brokers or from a
+store folder, goes on where the last committed round ended.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
+from contrail.clock import SystemClock
 from contrail.errors import DataLost, OptionInvalid
 from contrail.pipeline.columns import MESSAGE_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
 from contrail.pipeline.jobs.archive_layout import (
-    PARTITION_COLUMNS,
     Range,
-    Round,
     assigned,
     ending_offsets,
     lost_spans,
     near_deletion,
     next_round_spans,
-    place_files,
     plan_spans,
     refuse_foreign,
     starting_offsets,
     without_lost,
 )
+from contrail.pipeline.jobs.archive_target import ArchiveTarget, FolderTarget, Kept
 from contrail.pipeline.jobs.copying import open_admin
 from contrail.pipeline.jobs.decode_errors import with_errors_as_properties
 from contrail.pipeline.jobs.progress import SILENT, Progress
 from contrail.pipeline.jobs.queue_ranges import QueueRanges
-from contrail.pipeline.jobs.row_groups import ROW_GROUPS
+from contrail.pipeline.jobs.row_groups import COMPRESSIONS
 from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Outcome, Summary
+from contrail.pipeline.jobs.table_target import TableTarget
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import SourceSettings
-from contrail.runtime.crashpoints import crashpoint
+from contrail.pipeline.tables.archive_table import TableArchive
+from contrail.pipeline.tables.places import Place
+from contrail.pipeline.tables.table import Format
 
-COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 _STOP_CHECK_S = 0.2
 # Times that every reader of Parquet knows; and no sorting by hour before a task writes: it would
 # cost more than a few open files.
@@ -80,6 +77,11 @@ class ArchiveSettings:
     # Go on if messages were deleted before they were archived.
     allow_loss: bool = False
     compression: str = "zstd"
+    # The format; of an archive that exists it is known.
+    format: str = ""
+    # Small files are merged up to this size, and with ``follow`` this often.
+    target_bytes: int = 256 << 20
+    merge_ms: int = 600_000
     # Further options of format("rocketmq"): TLS, timeouts, segmentBytes.
     options: Mapping[str, str] = field(default_factory=dict)
     dry_run: bool = False
@@ -99,6 +101,10 @@ class ArchiveSettings:
             raise OptionInvalid("since_ms: it needs a broker; a store is archived from its oldest")
         if self.compression not in COMPRESSIONS:
             raise OptionInvalid(f"compression {self.compression!r}: give {', '.join(COMPRESSIONS)}")
+        if self.format and self.format not in tuple(Format):
+            raise OptionInvalid(f"format {self.format!r}: give {', '.join(Format)}")
+        if self.target_bytes < 1:
+            raise OptionInvalid(f"target_bytes {self.target_bytes}: it must be 1 or more")
         if self.round_rows < 1:
             raise OptionInvalid(f"round_rows {self.round_rows}: it must be 1 or more")
 
@@ -124,19 +130,39 @@ def archive(
         DataLost: messages were deleted before they were archived, and ``allow_loss`` is not set.
         JobFailed: another run works on the archive, or it was made from other queues.
     """
-    folder = ArchiveFolder(settings.archive)
+    target = target_of(settings)
     with QueueRanges(source_options(settings), settings.broker_name) as ranges:
         if settings.dry_run:
-            folder.require_free()
-            return _planned(settings, folder, ranges)
+            target.require_free()
+            return _planned(settings, target, ranges)
         # Check that the NameServer answers and the topics exist before Spark is started.
         ranges.now()
-        folder.create()
-        with folder.lock("archive", wait=False), job_session(spark, "contrail archive") as session:
-            folder.finish()
-            folder.clear_staging()
-            with spark_settings(session, _SPARK_SETTINGS):
-                return _Run(settings, folder, ranges, session, progress).until(stop)
+        target.create()
+        with (
+            target.working(),
+            job_session(spark, "contrail archive") as session,
+            spark_settings(session, _SPARK_SETTINGS),
+        ):
+            return _Run(settings, target, ranges, session, progress).until(stop)
+
+
+def target_of(settings: ArchiveSettings) -> ArchiveTarget:
+    """The archive that the settings name, in the format that it has or shall have.
+
+    Raises:
+        OptionInvalid: it has another format than the settings say, or its library is missing.
+    """
+    table = TableArchive.found(settings.archive)
+    place = Place(settings.archive)
+    if table is None and settings.format in ("", Format.PARQUET) and place.is_local:
+        return FolderTarget(
+            ArchiveFolder(settings.archive),
+            compression=settings.compression,
+            target_bytes=settings.target_bytes,
+        )
+    if table is None or settings.format:
+        table = TableArchive(place, Format(settings.format or Format.PARQUET))
+    return TableTarget(table, compression=settings.compression, target_bytes=settings.target_bytes)
 
 
 class _Run:
@@ -145,13 +171,13 @@ class _Run:
     def __init__(
         self,
         settings: ArchiveSettings,
-        folder: ArchiveFolder,
+        target: ArchiveTarget,
         ranges: QueueRanges,
         session: SparkSession,
         progress: Progress,
     ) -> None:
         self._settings = settings
-        self._folder = folder
+        self._target = target
         self._ranges = ranges
         self._session = session
         self._progress = progress
@@ -159,7 +185,8 @@ class _Run:
         self._lost: dict[QueueKey, Range] = {}
         self._warned: set[QueueKey] = set()
         self._away: list[str] = []
-        self._rows = self._files = self._bytes = self._rounds = 0
+        self._rows = self._files = self._bytes = self._rounds = self._merged = 0
+        self._merged_at_ms = 0
 
     def until(self, stop: Callable[[], bool] | None) -> Summary:
         outcome: Outcome = "done"
@@ -170,6 +197,7 @@ class _Run:
                     outcome = "stopped"
                     break
                 self._catch_up(stop)
+                self._merge(SystemClock().now_ms())
         except KeyboardInterrupt:
             if not self._settings.follow:
                 raise
@@ -188,11 +216,11 @@ class _Run:
             taken = next_round_spans(spans, self._settings.round_rows)
             self._archive(taken)
             self._progress.at(self._rows, rounds=self._rounds, files=self._files)
-            spans = plan_spans(self._folder.next_offsets(), spans, {})
+            spans = plan_spans(self._target.next_offsets(), spans, {})
 
     def _to_do(self) -> dict[QueueKey, Range]:
         there = self._ranges.now()
-        known = self._folder.next_offsets()
+        known = self._target.next_offsets()
         away, self._away = self._away, away_texts(self._settings, self._ranges, known, there)
         if self._away and self._away != away:
             self._progress.note(f"away, and left for a later run: {'; '.join(self._away)}")
@@ -217,36 +245,31 @@ class _Run:
                 )
 
     def _archive(self, spans: dict[QueueKey, Range]) -> None:
-        last = self._folder.last_round()
-        number = 0 if last is None else last.number + 1
-        self._folder.clear_staging()
         options = {**source_options(self._settings), **span_options(spans)}
-        write_hours(
-            read_messages(self._session, options), self._folder.staging, self._settings.compression
-        )
-        crashpoint("archive.staged")
-        files = place_files(number, _written(self._folder.staging))
-        known = self._folder.next_offsets()
-        ends = {queue: span.queue_offset_end for queue, span in spans.items()}
-        self._folder.commit(Round(number, {**known, **ends}, spans, files))
-        self._folder.finish()
-        self._folder.clear_staging()
-        self._count(spans, Round(number, ends, spans, files))
+        kept = self._target.keep(read_messages(self._session, options), spans)
+        self._count(spans, kept)
 
-    def _count(self, spans: Mapping[QueueKey, Range], done: Round) -> None:
+    def _merge(self, now_ms: int) -> None:
+        """Merge small files when it is time to."""
+        if now_ms - self._merged_at_ms >= self._settings.merge_ms:
+            self._merged_at_ms = now_ms
+            self._merged += self._target.merge(self._session, self._progress, now_ms)
+
+    def _count(self, spans: Mapping[QueueKey, Range], kept: Kept) -> None:
         self._rounds += 1
-        self._files += len(done.files)
-        self._rows += sum(file.rows for file in done.files)
-        self._bytes += sum(file.size_bytes for file in done.files)
+        self._files += kept.files
+        self._rows += kept.rows
+        self._bytes += kept.size_bytes
         for queue, span in spans.items():
             first = self._read.get(queue, span).queue_offset_start
             self._read[queue] = Range(first, span.queue_offset_end)
 
     def _summary(self, outcome: Outcome) -> Summary:
         facts: dict[str, object] = {
-            "archive": str(self._folder.path),
+            "archive": self._target.address,
             "messages": self._rows,
             "files": self._files,
+            "merged": self._merged,
             "bytes": self._bytes,
             "rounds": self._rounds,
             "lost": sum(span.length for span in self._lost.values()),
@@ -323,19 +346,6 @@ def read_messages(
     return with_errors_as_properties(source.schema(schema_of(tuple(MESSAGE_COLUMNS))).load())
 
 
-def write_hours(messages: DataFrame, folder: Path, compression: str) -> None:
-    """Write ``messages`` below ``folder``, by topic and hour."""
-    # Whole numbers of seconds, so that a session's time zone does not matter.
-    seconds = sql.unix_seconds("storeTimestamp")
-    day = sql.date_add(sql.lit("1970-01-01").cast("date"), sql.floor(seconds / 86_400).cast("int"))
-    hour = sql.floor(sql.pmod(seconds, sql.lit(86_400)) / 3_600).cast("int")
-    dated = messages.withColumn("date", day.cast("string")).withColumn(
-        "hour", sql.lpad(hour.cast("string"), 2, "0")
-    )
-    writer = dated.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
-    writer.options(compression=compression, **ROW_GROUPS).parquet(str(folder))
-
-
 @contextmanager
 def spark_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Change settings of a session within a ``with`` block."""
@@ -352,28 +362,14 @@ def spark_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterat
                 session.conf.set(name, old)
 
 
-def _written(staging: Path) -> list[tuple[str, int, int]]:
-    """Path, rows and size of each staged file; only their last bytes are read."""
-    if not staging.is_dir():
-        return []
-    return [
-        (
-            path.relative_to(staging).as_posix(),
-            pq.read_metadata(path).num_rows,
-            os.stat(path).st_size,
-        )
-        for path in sorted(staging.glob("topic=*/date=*/hour=*/*.parquet"))
-    ]
-
-
-def _planned(settings: ArchiveSettings, folder: ArchiveFolder, ranges: QueueRanges) -> Summary:
+def _planned(settings: ArchiveSettings, target: ArchiveTarget, ranges: QueueRanges) -> Summary:
     there = ranges.now()
-    known = folder.next_offsets()
+    known = target.next_offsets()
     refuse_foreign(known, there)
     spans = plan_spans(known, there, ranges.at(settings.since_ms))
     kept = without_lost(spans, there)
     facts: dict[str, object] = {
-        "archive": str(folder.path),
+        "archive": target.address,
         "messages": sum(span.length for span in kept.values()),
         "rounds": -(-sum(span.length for span in kept.values()) // settings.round_rows),
         "lost": sum(span.length for span in lost_spans(spans, there).values()),

@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 
 from contrail.clock import SystemClock
 from contrail.errors import JobFailed, OptionInvalid
-from contrail.pipeline.jobs.archive import COMPRESSIONS
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of, sync_path
 from contrail.pipeline.jobs.archive_layout import Hour, Sized, is_closed, plan_merges
 from contrail.pipeline.jobs.folder_swap import swap_folders
 from contrail.pipeline.jobs.merged_files import merge_files
 from contrail.pipeline.jobs.progress import SILENT, Progress
+from contrail.pipeline.jobs.row_groups import COMPRESSIONS
 from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
 from contrail.runtime.crashpoints import crashpoint

@@ -11,8 +11,10 @@ from pyspark.sql import functions as f
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
 from contrail.pipeline.columns import DECODE_ERROR_COLUMN, MESSAGE_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
+from contrail.pipeline.jobs.archive_reading import reading_of
 from contrail.pipeline.jobs.copying import admin_of
 from contrail.pipeline.jobs.decode_errors import DECODE_ERROR_PROPERTY
+from contrail.pipeline.tables.archive_table import TableArchive
 from contrail.store.reader import StoreReader
 
 # The column of a scan that needs only the number of messages.
@@ -62,11 +64,21 @@ def archive_frame(
 ) -> DataFrame:
     """``columns`` of an archived topic; a column that is not in the archive is null."""
     folder = archived_topics(archive)[topic]
-    there = spark.read.parquet(local_url(folder)).withColumn("topic", f.lit(topic))
+    if folder is None:
+        there = table_frame(spark, archive, topic)
+    else:
+        there = spark.read.parquet(local_url(folder)).withColumn("topic", f.lit(topic))
     has_properties = "properties" in there.columns
     return there.select(
         *(_archived(column, set(there.columns), has_properties) for column in columns)
     )
+
+
+def table_frame(spark: SparkSession, archive: str, topic: str) -> DataFrame:
+    """The messages of a topic of an archive that is a table."""
+    reading = reading_of(archive)
+    hours = [hour for hour in reading.hours() if hour.topic == topic]
+    return reading.rows(spark, hours)
 
 
 def _archived(column: str, there: set[str], has_properties: bool) -> Column:
@@ -97,12 +109,14 @@ def application_topics(namesrv: str, options: Mapping[str, str]) -> list[str]:
         return sorted({*admin.topics(internal=False), *again})
 
 
-def archived_topics(archive: str) -> dict[str, Path]:
-    """The topics of an archive and their folders.
+def archived_topics(archive: str) -> dict[str, Path | None]:
+    """The topics of an archive and their folders; a table has none.
 
     Raises:
         OptionInvalid: the folder is no archive.
     """
+    if TableArchive.found(archive) is not None:
+        return dict.fromkeys(sorted({hour.topic for hour in reading_of(archive).hours()}))
     folder = ArchiveFolder(archive)
     folder.require()
     return {hour.topic: found.parents[1] for hour, found in folder.hours().items()}

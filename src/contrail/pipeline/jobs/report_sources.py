@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from contrail.errors import NotThere, OptionInvalid
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC, is_system_topic
 from contrail.pipeline.jobs import report_measures as measures
-from contrail.pipeline.jobs.archive_folder import ArchiveFolder
+from contrail.pipeline.jobs.archive_reading import reading_of
 from contrail.pipeline.jobs.message_frames import (
     application_topics,
     archive_frame,
@@ -115,7 +115,7 @@ def files_that_stay(settings: ReportSettings) -> Iterator[None]:
     if settings.archive is None:
         yield
         return
-    with ArchiveFolder(settings.archive).lock("layout", shared=True):
+    with reading_of(settings.archive).staying():
         yield
 
 
@@ -155,7 +155,7 @@ def _time_options(settings: ReportSettings) -> dict[str, str]:
 
 def _behind_archive(spark: SparkSession, fresh: DataFrame, settings: ReportSettings) -> DataFrame:
     """The messages that are not in the archive yet."""
-    reached = ArchiveFolder(settings.archive or "").next_offsets()
+    reached = reading_of(settings.archive or "").next_offsets()
     schema = "topic string, brokerName string, queueId int, archived bigint"
     ends = spark.createDataFrame([(*queue, place) for queue, place in reached.items()], schema)
     joined = fresh.join(f.broadcast(ends), ["topic", "brokerName", "queueId"], "left")

@@ -13,18 +13,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial, reduce
 from operator import or_
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
-from pyspark.sql.types import IntegerType, StringType, StructType
 
 from contrail.errors import NotThere, OptionInvalid
 from contrail.pipeline.columns import ARCHIVED_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import spark_settings
-from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of
 from contrail.pipeline.jobs.archive_layout import Hour, Sized
+from contrail.pipeline.jobs.archive_reading import ArchiveReading, reading_of
 from contrail.pipeline.jobs.checkpoints import Checkpoint, look
 from contrail.pipeline.jobs.copies import restored
 from contrail.pipeline.jobs.copy_sender import CopyPlan
@@ -109,8 +107,7 @@ def restore(
         OptionInvalid: no archive, a missing topic in it or on the target, an invalid condition.
         JobFailed: a broker refused messages.
     """
-    folder = ArchiveFolder(settings.archive)
-    folder.require()
+    folder = reading_of(settings.archive)
     # Check before Spark is started and the checkpoint is claimed: a wrong name must not spoil it.
     chosen_hours(settings, folder)
     _require_targets(settings)
@@ -122,12 +119,12 @@ def restore(
         if settings.dry_run:
             return _planned(settings, folder, session)
         # A compaction would remove files that a step has listed.
-        with folder.lock("layout", shared=True):
+        with folder.staying():
             return _run(settings, folder, session, progress)
 
 
 def _run(
-    settings: RestoreSettings, folder: ArchiveFolder, session: SparkSession, progress: Progress
+    settings: RestoreSettings, folder: ArchiveReading, session: SparkSession, progress: Progress
 ) -> Summary:
     assert settings.checkpoint
     checkpoint = Checkpoint(settings.checkpoint)
@@ -160,7 +157,7 @@ def _works(checkpoint: Checkpoint, passes: CopyPasses, step_count: int) -> Itera
 def _rows_of(
     work: Mapping[str, Any],
     settings: RestoreSettings,
-    folder: ArchiveFolder,
+    folder: ArchiveReading,
     session: SparkSession,
     steps: Sequence[Sequence[Hour]],
     bounds: Mapping[QueueKey, int],
@@ -209,7 +206,7 @@ def _plan(
 def _settled(
     settings: RestoreSettings,
     checkpoint: Checkpoint,
-    folder: ArchiveFolder,
+    folder: ArchiveReading,
     session: SparkSession,
 ) -> tuple[dict[QueueKey, int], list[list[Hour]]]:
     """The end of each queue, and the steps: as fixed when the job began."""
@@ -220,9 +217,8 @@ def _settled(
         ends = folder.next_offsets()
         bounds = {queue: ends[queue] for queue in ends if queue.topic in settings.topics}
         hours = chosen_hours(settings, folder)
-        sizes = {hour: files_of(path) for hour, path in hours.items()}
         together = _together(archive_rows(folder, session, list(hours))) if hours else {}
-        planned = plan_steps(sizes, _STEP_BYTES, together)
+        planned = plan_steps(hours, _STEP_BYTES, together)
         steps = [[list(hour) for hour in step] for step in planned]
         checkpoint.note(bounds=to_json(bounds), steps=steps)
         notes = checkpoint.notes
@@ -297,7 +293,7 @@ def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def chosen_hours(settings: RestoreSettings, folder: ArchiveFolder) -> dict[Hour, Path]:
+def chosen_hours(settings: RestoreSettings, folder: ArchiveReading) -> dict[Hour, Sequence[Sized]]:
     """The hours that may hold chosen messages.
 
     Raises:
@@ -307,36 +303,35 @@ def chosen_hours(settings: RestoreSettings, folder: ArchiveFolder) -> dict[Hour,
     missing = set(settings.topics) - {hour.topic for hour in there}
     if missing:
         raise NotThere(
-            f"topic {min(missing)!r} is not in archive {str(folder.path)!r}: it has "
+            f"topic {min(missing)!r} is not in archive {folder.address!r}: it has "
             f"{', '.join(sorted({hour.topic for hour in there})) or 'none'}"
         )
     return {
-        hour: path
-        for hour, path in there.items()
-        if hour.topic in settings.topics and overlaps(hour, settings.since_ms, settings.until_ms)
+        hour: files
+        for hour, files in there.items()
+        if hour.topic in settings.topics
+        and overlaps(hour, settings.since_ms, settings.until_ms, folder.hour_ms)
     }
 
 
-def overlaps(hour: Hour, since_ms: int | None, until_ms: int | None) -> bool:
-    """Whether an hour may hold messages stored between the two times."""
+def overlaps(
+    hour: Hour, since_ms: int | None, until_ms: int | None, hour_ms: int = 3_600_000
+) -> bool:
+    """Whether an hour, or what the archive has instead, may hold messages of these times."""
     first_ms = int(hour.starts_at.timestamp() * 1000)
-    return (since_ms is None or first_ms + 3_600_000 > since_ms) and (
+    return (since_ms is None or first_ms + hour_ms > since_ms) and (
         until_ms is None or first_ms < until_ms
     )
 
 
-def archive_rows(folder: ArchiveFolder, session: SparkSession, hours: Sequence[Hour]) -> DataFrame:
+def archive_rows(folder: ArchiveReading, session: SparkSession, hours: Sequence[Hour]) -> DataFrame:
     """The messages of some hours, with all their columns."""
-    there = folder.hours()
-    paths = [str(there[hour]) for hour in hours if hour in there]
-    schema = StructType(schema_of(ARCHIVED_COLUMNS).fields)
-    schema = schema.add("date", StringType()).add("hour", IntegerType())
-    return session.read.schema(schema).option("basePath", str(folder.path)).parquet(*paths)
+    return folder.rows(session, hours, schema_of(ARCHIVED_COLUMNS))
 
 
 def chosen_rows(
     settings: RestoreSettings,
-    folder: ArchiveFolder,
+    folder: ArchiveReading,
     session: SparkSession,
     hours: Sequence[Hour],
     bounds: Mapping[QueueKey, int],
@@ -380,7 +375,7 @@ def _time(time_ms: int) -> Column:
     return sql.timestamp_millis(sql.lit(time_ms))
 
 
-def _planned(settings: RestoreSettings, folder: ArchiveFolder, session: SparkSession) -> Summary:
+def _planned(settings: RestoreSettings, folder: ArchiveReading, session: SparkSession) -> Summary:
     hours = chosen_hours(settings, folder)
     table: list[dict[str, object]] = []
     if hours:
@@ -392,7 +387,7 @@ def _planned(settings: RestoreSettings, folder: ArchiveFolder, session: SparkSes
         )
         table = [row.asDict() for row in counts.orderBy("topic", "brokerName", "queueId").collect()]
     facts: dict[str, object] = {
-        "archive": str(folder.path),
+        "archive": folder.address,
         "messages": sum(int(str(row["messages"])) for row in table),
         "hours": len(hours),
         "to": settings.to_topic or "their own topics",

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from contrail.errors import JobFailed
 
+COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 ROW_GROUP_BYTES = 32 << 20
 # After this many rows a writer checks whether a page, a dictionary or a row group is full.
 CHECKED_ROWS = 8

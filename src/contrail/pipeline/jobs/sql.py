@@ -24,7 +24,7 @@ from pyspark.sql.utils import is_remote
 from contrail.errors import NotThere, OptionInvalid
 from contrail.pipeline.columns import DEFAULT_COLUMNS, MESSAGE_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import spark_settings
-from contrail.pipeline.jobs.archive_folder import ArchiveFolder
+from contrail.pipeline.jobs.archive_reading import reading_of
 from contrail.pipeline.jobs.message_frames import (
     COUNTED_COLUMN,
     archive_frame,
@@ -343,7 +343,7 @@ def _frame(spark: SparkSession, view: View, settings: SqlSettings) -> DataFrame:
 def _files_that_stay(views: list[View], settings: SqlSettings) -> Iterator[None]:
     """Lock out compactions between the listing of an archive's files and the last row."""
     if any(view.relation.place is Place.ARCHIVE for view in views):
-        with ArchiveFolder(settings.archive or "").lock("layout", shared=True):
+        with reading_of(settings.archive or "").staying():
             yield
     else:
         yield
