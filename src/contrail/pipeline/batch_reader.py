@@ -24,7 +24,7 @@ from contrail.errors import (
 )
 from contrail.pipeline.arrow import Undecodable, batches
 from contrail.pipeline.cluster import ClusterView, client_settings
-from contrail.pipeline.columns import ColumnPlan, plan_columns
+from contrail.pipeline.columns import ColumnPlan
 from contrail.pipeline.offsets import (
     QueueKey,
     Range,
@@ -50,6 +50,7 @@ from contrail.pipeline.pushed_filters import (
     push,
 )
 from contrail.pipeline.spoken_errors import spoken
+from contrail.pipeline.typed.reading import ReadColumns
 from contrail.protocol.json_style import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
-        self._plan = plan_columns(schema)
+        self._columns = ReadColumns(schema, settings.body)
         self._pushed = NOTHING_PUSHED
 
     @spoken
@@ -72,7 +73,7 @@ class BatchReader(DataSourceReader):
             return list(plan_batch(self._settings, view, self._pushed))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(self._settings, partition, self._plan)
+        return self._columns.batches(read_task(self._settings, partition, self._columns.plan))
 
 
 class FilteringBatchReader(BatchReader):
@@ -91,7 +92,7 @@ class OfflineReader(DataSourceReader):
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
-        self._plan = plan_columns(schema)
+        self._columns = ReadColumns(schema, settings.body)
 
     @spoken
     def partitions(self) -> list[InputPartition]:
@@ -102,9 +103,9 @@ class OfflineReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from contrail.pipeline.offline import OfflineSlice, read_offline
 
-        return (
-            read_offline(partition, self._plan) if isinstance(partition, OfflineSlice) else iter(())
-        )
+        if not isinstance(partition, OfflineSlice):
+            return iter(())
+        return self._columns.batches(read_offline(partition, self._columns.plan))
 
 
 def read_task(

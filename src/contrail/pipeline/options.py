@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from contrail.errors import OptionInvalid
 from contrail.model.duration import duration_ms
+from contrail.pipeline.typed.schemas import BodyFormat, BodySettings
 from contrail.protocol.signing import Credentials
 
 EARLIEST_OFFSET = -2
@@ -68,7 +69,13 @@ SOURCE_OPTIONS: Mapping[str, str] = {
     "segmentBytes": "",
     "internalTopics": "false",
     "physicalOrder": "false",
+    "bodyFormat": "",
+    "bodySchema": "",
+    "bodyMessage": "",
+    "badBodies": "column",
 }
+# Those of typed bodies, all but the format.
+BODY_OPTIONS = ("bodySchema", "bodyMessage", "badBodies")
 SINK_OPTIONS: Mapping[str, str] = {
     "topic": "",
     "producerGroup": "spark-rocketmq-sink",
@@ -205,6 +212,8 @@ class SourceSettings:
     segment_bytes: int | None = None
     internal_topics: bool = False
     physical_order: bool = False
+    # The schema of bodies, which gives typed columns.
+    body: BodySettings | None = None
 
     @property
     def group(self) -> str | None:
@@ -266,6 +275,7 @@ class SourceSettings:
             segment_bytes=given.number("segmentBytes"),
             internal_topics=given.flag("internalTopics"),
             physical_order=given.flag("physicalOrder"),
+            body=_body(given),
         )
 
 
@@ -315,6 +325,31 @@ class SinkSettings:
             write_id=given.text("writeId"),
             async_progress=given.async_progress,
         )
+
+
+def body_settings(options: Mapping[str, str]) -> BodySettings | None:
+    """How a read's options say that bodies are read; None without ``bodyFormat``."""
+    table = {**CLUSTER_OPTIONS, **SOURCE_OPTIONS}
+    return _body(_Given(options, table, other=SINK_OPTIONS))
+
+
+def _body(given: _Given) -> BodySettings | None:
+    found = given.choice("bodyFormat", *BodyFormat)
+    if found is None:
+        for name in BODY_OPTIONS:
+            if given.has(name):
+                raise OptionInvalid(f"{name}: it needs bodyFormat: give json, avro or protobuf")
+        return None
+    if given.flag("rawBody"):
+        raise OptionInvalid("rawBody: bodyFormat reads bodies as they were sent: leave it out")
+    if found != BodyFormat.PROTOBUF and given.has("bodyMessage"):
+        raise OptionInvalid("bodyMessage: it is for bodyFormat=protobuf: leave it out")
+    return BodySettings(
+        format=BodyFormat(found),
+        schema=given.needed_text("bodySchema"),
+        message=given.text("bodyMessage"),
+        refuses_bad=given.choice("badBodies", "column", "refuse") == "refuse",
+    )
 
 
 def wants_properties(options: Mapping[str, str]) -> bool:

@@ -31,9 +31,11 @@ class RocketMqSource(DataSource):
     @spoken
     def schema(self) -> StructType:
         from contrail.pipeline.columns import default_schema
-        from contrail.pipeline.options import wants_properties
+        from contrail.pipeline.options import body_settings, wants_properties
+        from contrail.pipeline.typed.reading import with_typed_fields
 
-        return default_schema(wants_properties(self.options))
+        columns = default_schema(wants_properties(self.options))
+        return with_typed_fields(columns, body_settings(self.options))
 
     @spoken
     def reader(self, schema: StructType) -> DataSourceReader:

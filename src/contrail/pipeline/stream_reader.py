@@ -34,7 +34,6 @@ from contrail.pipeline.batch_reader import (
     starting_offsets,
 )
 from contrail.pipeline.cluster import ClusterView
-from contrail.pipeline.columns import plan_columns
 from contrail.pipeline.group_progress import GroupProgress
 from contrail.pipeline.offsets import (
     OffsetJson,
@@ -53,6 +52,7 @@ from contrail.pipeline.options import SourceSettings
 from contrail.pipeline.partitions import QueueSlice, plan_partitions
 from contrail.pipeline.pulls import read_slice
 from contrail.pipeline.spoken_errors import spoken
+from contrail.pipeline.typed.reading import ReadColumns
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
-        self._plan = plan_columns(schema)
+        self._columns = ReadColumns(schema, settings.body)
         self._gate = TriggerGate(settings.min_offsets_per_trigger, settings.max_trigger_delay_ms)
         self._view: ClusterView | None = None
         self._target: dict[QueueKey, Range] | None = None
@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(self._settings, partition, self._plan)
+        return self._columns.batches(read_task(self._settings, partition, self._columns.plan))
 
     def commit(self, end: dict[str, Any]) -> None:
         ends = from_json(end)

@@ -48,6 +48,8 @@ from contrail.pipeline.options import SourceSettings
 from contrail.pipeline.tables.archive_table import TableArchive
 from contrail.pipeline.tables.places import Place
 from contrail.pipeline.tables.table import Format
+from contrail.pipeline.typed.bodies import TypedBodies
+from contrail.pipeline.typed.frames import bodies_of, with_typed_columns, without_body_options
 
 _STOP_CHECK_S = 0.2
 # Times that every reader of Parquet knows; and no sorting by hour before a task writes: it would
@@ -131,6 +133,7 @@ def archive(
         JobFailed: another run works on the archive, or it was made from other queues.
     """
     target = target_of(settings)
+    bodies = bodies_of(settings.options)
     with QueueRanges(source_options(settings), settings.broker_name) as ranges:
         if settings.dry_run:
             target.require_free()
@@ -143,7 +146,7 @@ def archive(
             job_session(spark, "contrail archive") as session,
             spark_settings(session, _SPARK_SETTINGS),
         ):
-            return _Run(settings, target, ranges, session, progress).until(stop)
+            return _Run(settings, target, ranges, session, progress, bodies).until(stop)
 
 
 def target_of(settings: ArchiveSettings) -> ArchiveTarget:
@@ -175,7 +178,9 @@ class _Run:
         ranges: QueueRanges,
         session: SparkSession,
         progress: Progress,
+        bodies: TypedBodies | None,
     ) -> None:
+        self._bodies = bodies
         self._settings = settings
         self._target = target
         self._ranges = ranges
@@ -246,7 +251,10 @@ class _Run:
 
     def _archive(self, spans: dict[QueueKey, Range]) -> None:
         options = {**source_options(self._settings), **span_options(spans)}
-        kept = self._target.keep(read_messages(self._session, options), spans)
+        messages = read_messages(self._session, options)
+        if self._bodies is not None:
+            messages = with_typed_columns(messages, self._bodies)
+        kept = self._target.keep(messages, spans)
         self._count(spans, kept)
 
     def _merge(self, now_ms: int) -> None:
@@ -312,7 +320,7 @@ def away_lines(brokers: Iterable[str], queues: Iterable[QueueKey]) -> list[str]:
 
 def source_options(settings: ArchiveSettings) -> dict[str, str]:
     """The source's options for the topics to archive, without offsets to begin or end."""
-    options = dict(settings.options)
+    options = without_body_options(settings.options)
     if settings.namesrv is not None:
         options["namesrvAddr"] = settings.namesrv
     if settings.store_path is not None:

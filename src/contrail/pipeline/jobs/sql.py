@@ -58,6 +58,8 @@ from contrail.pipeline.jobs.sql_views import (
     statement,
 )
 from contrail.pipeline.jobs.summary import Summary
+from contrail.pipeline.typed.bodies import ERROR_COLUMN, VALUE_COLUMN
+from contrail.pipeline.typed.frames import bodies_of, with_typed_columns, without_body_options
 
 TABLE_ROWS = 100
 # A printed result passes through the driver by partitions; this many rows are a few MB.
@@ -67,7 +69,8 @@ _DERIVED = {
     "bodyText": "cast(body as string)",
     "json": "try_parse_json(cast(body as string))",
 }
-_ON_REQUEST = (*tuple(MESSAGE_COLUMNS)[len(DEFAULT_COLUMNS) :], *_DERIVED)
+_TYPED = (VALUE_COLUMN, ERROR_COLUMN)
+_ON_REQUEST = (*tuple(MESSAGE_COLUMNS)[len(DEFAULT_COLUMNS) :], *_DERIVED, *_TYPED)
 _PARSED_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _MISSING = "TABLE_OR_VIEW_NOT_FOUND"
 _SESSION_CONF = {
@@ -217,7 +220,9 @@ def _find_relations(
         # One more relation may change the name of another's view.
         names.update(name_views(query, [*names, missing], taken))
         for number, name in enumerate(names.values()):
-            _empty(spark, query, folder / f"{number}").createOrReplaceTempView(quote(name))
+            _empty(spark, query, settings, folder / f"{number}").createOrReplaceTempView(
+                quote(name)
+            )
 
 
 def _missing_relation(spark: SparkSession, query: str) -> Relation | None:
@@ -259,7 +264,7 @@ def _topics_at(place: Place, settings: SqlSettings) -> tuple[list[str], str]:
         store_path = _given(settings.store_path, place, "--store-path DIR")
         return stored_topics(store_path), f"store {store_path}"
     namesrv = _given(settings.namesrv, place, "--namesrv ADDRESSES")
-    return live_topics(namesrv, settings.options), f"the cluster of {namesrv}"
+    return live_topics(namesrv, without_body_options(settings.options)), f"the cluster of {namesrv}"
 
 
 def _given(value: str | None, place: Place, option: str) -> str:
@@ -300,14 +305,14 @@ def _shown(query: str) -> list[str]:
     return [*DEFAULT_COLUMNS, *named_columns(query, _ON_REQUEST)]
 
 
-def _empty(spark: SparkSession, query: str, folder: Path) -> DataFrame:
+def _empty(spark: SparkSession, query: str, settings: SqlSettings, folder: Path) -> DataFrame:
     """A view with the final columns, over no messages."""
     shown = _shown(query)
     schema = schema_of([column for column in shown if column in MESSAGE_COLUMNS])
     if is_remote():
-        return _derived(spark.createDataFrame([], schema), shown)
+        return _derived(spark.createDataFrame([], schema), shown, settings)
     folder.mkdir(parents=True, exist_ok=True)
-    return _derived(spark.read.schema(schema).parquet(local_url(folder)), shown)
+    return _derived(spark.read.schema(schema).parquet(local_url(folder)), shown, settings)
 
 
 def _real(spark: SparkSession, view: View, settings: SqlSettings) -> DataFrame:
@@ -322,7 +327,7 @@ def _real(spark: SparkSession, view: View, settings: SqlSettings) -> DataFrame:
         for column in shown
         if column in MESSAGE_COLUMNS
     ]
-    return _derived(frame.select(*cells), shown)
+    return _derived(frame.select(*cells), shown, settings)
 
 
 def _frame(spark: SparkSession, view: View, settings: SqlSettings) -> DataFrame:
@@ -335,7 +340,7 @@ def _frame(spark: SparkSession, view: View, settings: SqlSettings) -> DataFrame:
     if view.relation.place is Place.STORE:
         return store_frame(spark, settings.store_path or "", [topic], columns, options)
     # Only brokers apply pushed filters; a store folder is read without them.
-    options |= {"pushdown": "true", **settings.options}
+    options |= {"pushdown": "true", **without_body_options(settings.options)}
     return live_frame(spark, settings.namesrv, [topic], columns, options)
 
 
@@ -349,7 +354,10 @@ def _files_that_stay(views: list[View], settings: SqlSettings) -> Iterator[None]
         yield
 
 
-def _derived(frame: DataFrame, shown: list[str]) -> DataFrame:
+def _derived(frame: DataFrame, shown: list[str], settings: SqlSettings) -> DataFrame:
+    bodies = bodies_of(settings.options) if set(_TYPED) & set(shown) else None
+    if bodies is not None:
+        frame = with_typed_columns(frame, bodies)
     expressions = [f"{_DERIVED[name]} as {name}" for name in shown if name in _DERIVED]
     return frame.selectExpr("*", *expressions)
 

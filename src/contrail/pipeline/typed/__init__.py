@@ -1,0 +1,1 @@
+"""Typed columns of bodies: JSON, Avro and protobuf by a schema."""
