@@ -20,8 +20,17 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from contrail.pipeline.stream_listener import StreamMetrics
+    from contrail.pipeline.table_sink import TableSink
 
-__all__ = ["DefaultSource", "check", "commit_as_group", "register", "views", "watch"]
+__all__ = [
+    "DefaultSource",
+    "check",
+    "commit_as_group",
+    "register",
+    "table_sink",
+    "views",
+    "watch",
+]
 
 _LOOK_TIMEOUT_S = 60
 
@@ -81,6 +90,17 @@ def commit_as_group(
     from contrail.pipeline import group_progress
 
     return group_progress.commit_as_group(query, namesrv=namesrv, group=group, **options)
+
+
+def table_sink(address: str, format: str, *, name: str) -> TableSink:
+    """A function for ``foreachBatch`` that adds each batch to an Iceberg or a Delta table, once.
+
+    Raises:
+        OptionInvalid: another format, or its library is not installed.
+    """
+    from contrail.pipeline.table_sink import TableSink
+
+    return TableSink(address, format, name=name)
 
 
 def watch(spark: SparkSession, *, host: str = "127.0.0.1", port: int = 0) -> StreamMetrics:

@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from contrail.pipeline.jobs.archive_layout import Range
+from contrail.pipeline.jobs.archive_table import TableArchive
 from contrail.pipeline.offsets import QueueKey
-from contrail.pipeline.tables.archive_table import TableArchive
+from contrail.pipeline.tables.contract import Format
 from contrail.pipeline.tables.layout import DATA, Attempt
 from contrail.pipeline.tables.places import Place
 from contrail.pipeline.tables.row_files import RowFiles, merge_files, read_rows
-from contrail.pipeline.tables.table import Format
 
 QUEUE = QueueKey("orders", "broker-a", 0)
 ROUND, TOTAL = 20, 40

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 from contrail.errors import JobFailed, OptionInvalid
+from contrail.pipeline.jobs import archive_table
 from contrail.pipeline.jobs.archive_layout import Range
-from contrail.pipeline.tables import archive_table, delta, iceberg, plain, row_files
-from contrail.pipeline.tables.archive_table import TableArchive
+from contrail.pipeline.jobs.archive_table import TableArchive
+from contrail.pipeline.tables import delta, iceberg, plain, row_files
+from contrail.pipeline.tables.contract import CommitRaced, Format
 from contrail.pipeline.tables.places import AlreadyThere, Place
-from contrail.pipeline.tables.table import CommitRaced, Format
 from tests.e2e import table_rounds
 from tests.e2e.s3_server import S3, running_s3
 from tests.e2e.table_rounds import QUEUE, SCHEMA, TOTAL, archived, one_round, run, wanted

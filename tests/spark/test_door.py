@@ -122,5 +122,13 @@ def test_overwriting_is_refused_on_both_sides() -> None:
 
 
 def test_the_door_offers_the_names_it_lists() -> None:
-    names = ["DefaultSource", "check", "commit_as_group", "register", "views", "watch"]
+    names = [
+        "DefaultSource",
+        "check",
+        "commit_as_group",
+        "register",
+        "table_sink",
+        "views",
+        "watch",
+    ]
     assert sorted(pyspark_rocketmq.__all__) == names

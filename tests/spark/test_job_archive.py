@@ -27,10 +27,11 @@ from contrail.pipeline.jobs.archive_folder import ArchiveFolder
 from contrail.pipeline.jobs.archive_layout import Range, Round, place_files
 from contrail.pipeline.jobs.compact import CompactSettings, compact
 from contrail.pipeline.jobs.copies import RESTORED_FROM, Copy, Original, restored
-from contrail.pipeline.jobs.merged_files import merge_files, same_rows
+from contrail.pipeline.jobs.merged_files import merge_files
 from contrail.pipeline.jobs.progress import Silent
 from contrail.pipeline.jobs.restore import RestoreSettings, restore
 from contrail.pipeline.offsets import QueueKey
+from contrail.pipeline.row_groups import same_rows
 from contrail.testing import LocalCluster
 from tests.spark import job_child
 from tests.spark.traffic import make_topic, orders, send_rows

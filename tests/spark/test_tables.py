@@ -12,15 +12,17 @@ import polars
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+import pyspark_rocketmq
 from contrail.errors import OptionInvalid
 from contrail.pipeline.columns import ARCHIVED_COLUMNS
 from contrail.pipeline.jobs.archive import ArchiveSettings, archive
+from contrail.pipeline.jobs.archive_table import TableArchive
 from contrail.pipeline.jobs.restore import RestoreSettings, restore
 from contrail.pipeline.jobs.sql import SqlSettings
 from contrail.pipeline.jobs.sql import sql as query
-from contrail.pipeline.tables.archive_table import TableArchive
 from contrail.pipeline.tables.iceberg import IcebergTable, newest_metadata
 from contrail.pipeline.tables.places import Place
 from contrail.testing import LocalCluster
@@ -189,6 +191,57 @@ def test_another_format_than_the_archive_has_is_refused(
     other = "delta" if format == "iceberg" else "iceberg"
     with pytest.raises(OptionInvalid, match=rf"is {format}, not {other}: leave out --format"):
         archive(settings_of(cluster, address, format=other, dry_run=True))
+
+
+@pytest.mark.proves("spark.tables.sink-recipe")
+@pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.matrix)])
+def test_a_stream_adds_each_batch_to_a_table_once(
+    format: str,
+    spark: SparkSession,
+    cluster: LocalCluster,
+    sent: Counter[tuple[int, int, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = str(tmp_path / "lake")
+    reads = {"namesrvAddr": cluster.namesrv, "subscribe": SUBJECT, "maxOffsetsPerTrigger": "50"}
+    messages = spark.readStream.format("rocketmq").options(**reads, startingOffsets="earliest")
+
+    def run() -> None:
+        sink = pyspark_rocketmq.table_sink(address, format, name="orders")
+        query = (
+            messages.load()
+            .writeStream.foreachBatch(sink)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    # The second batch ends behind its files, then behind its commit; Spark repeats it each time.
+    for module, point in (
+        ("contrail.pipeline.table_sink", "table_sink.files_written"),
+        (f"contrail.pipeline.tables.{format}", "tables.committed"),
+    ):
+        passed = iter([point])
+
+        def end_at(name: str, point: str = point, left: Iterator[str] = passed) -> None:
+            if name == point and next(left, None) is None:
+                raise OSError(f"ended at {point}")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{module}.crashpoint", end_at)
+            with pytest.raises(StreamingQueryException, match=f"ended at {point}"):
+                run()
+    run()
+    assert as_rows(pa.table(read_table(format, address))) == sent
+    run()
+    assert as_rows(pa.table(read_table(format, address))) == sent
+
+
+def read_table(format: str, address: str) -> Any:
+    source = arrow_source(format, address)
+    return source.to_table() if format == "delta" else source
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from contrail import Message, Producer
 from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs.archive import ArchiveSettings, archive
+from contrail.pipeline.jobs.archive_table import TableArchive
 from contrail.pipeline.jobs.sql import SqlSettings
 from contrail.pipeline.jobs.sql import sql as query
-from contrail.pipeline.tables.archive_table import TableArchive
 from contrail.testing import LocalCluster
 from tests.spark.traffic import make_topic
 

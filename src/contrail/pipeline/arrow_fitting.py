@@ -57,3 +57,21 @@ def _whole(entries: pa.MapArray) -> pa.MapArray:
         return entries
     whole: pa.MapArray = pa.concat_arrays([entries, entries.slice(0, 0)])
     return whole if whole.offset == 0 else pa.array(entries.to_pylist(), entries.type)
+
+
+def united(known: pa.Schema, schema: pa.Schema) -> pa.Schema:
+    """The known columns, then the new ones; structs are united field by field."""
+    return pa.schema(_united_fields(list(known), list(schema)))
+
+
+def _united_fields(known: list[pa.Field], more: list[pa.Field]) -> list[pa.Field]:
+    wanted = {field.name: field for field in more}
+    fields = []
+    for field in known:
+        other = wanted.pop(field.name, None)
+        if other is not None and pa.types.is_struct(field.type) and pa.types.is_struct(other.type):
+            inner = _united_fields(list(field.type), list(other.type))
+            fields.append(pa.field(field.name, pa.struct(inner)))
+        else:
+            fields.append(field)
+    return fields + list(wanted.values())

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from contrail.errors import OptionInvalid
 from contrail.model.duration import duration_ms
-from contrail.pipeline.typed.schemas import BodyFormat, BodySettings
+from contrail.pipeline.body_settings import BodyFormat, BodySettings
 from contrail.protocol.signing import Credentials
 
 EARLIEST_OFFSET = -2

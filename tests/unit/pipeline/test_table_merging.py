@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from contrail.errors import OptionInvalid
+from contrail.errors import JobFailed, OptionInvalid
+from contrail.pipeline.jobs.merged_files import merge_files
 from contrail.pipeline.tables.evolution import require_evolvable
 from contrail.pipeline.tables.layout import Attempt, DataFile, Partition
 from contrail.pipeline.tables.merging import FAN_IN, plan_merges
@@ -116,3 +119,15 @@ def test_another_type_is_refused_by_the_name_of_its_field(
 ) -> None:
     with pytest.raises(OptionInvalid, match=r"field 'value\.a' is .* in the table and .* in the"):
         require_evolvable(struct(a=old), struct(a=new), widens=widens)
+
+
+def test_files_that_got_columns_later_are_merged_and_other_types_refused(tmp_path: Path) -> None:
+    parts = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    pq.write_table(pa.table({"body": [b"x"]}), parts[0])
+    pq.write_table(pa.table({"body": [b"y"], "value": [{"id": 1}]}), parts[1])
+    assert merge_files(parts, tmp_path / "m.parquet", "zstd").rows == 2
+    found = pq.read_table(tmp_path / "m.parquet").to_pylist()
+    assert found == [{"body": b"x", "value": None}, {"body": b"y", "value": {"id": 1}}]
+    pq.write_table(pa.table({"body": ["text"]}), parts[1])
+    with pytest.raises(JobFailed, match="'body' is string there and binary before"):
+        merge_files(parts, tmp_path / "n.parquet", "zstd")

@@ -16,11 +16,11 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 from contrail.errors import OptionInvalid, RecordUndecodable
+from contrail.pipeline.body_settings import BodyFormat, BodySettings
 from contrail.pipeline.options import SourceSettings
 from contrail.pipeline.typed import schemas
 from contrail.pipeline.typed.bodies import TypedBodies
 from contrail.pipeline.typed.reading import ReadColumns, with_typed_fields
-from contrail.pipeline.typed.schemas import BodyFormat, BodySettings
 
 pytestmark = pytest.mark.proves("spark.tables.typed-bodies")
 

@@ -34,20 +34,20 @@ from contrail.pipeline.jobs.archive_layout import (
     starting_offsets,
     without_lost,
 )
+from contrail.pipeline.jobs.archive_table import TableArchive
 from contrail.pipeline.jobs.archive_target import ArchiveTarget, FolderTarget, Kept
 from contrail.pipeline.jobs.copying import open_admin
 from contrail.pipeline.jobs.decode_errors import with_errors_as_properties
 from contrail.pipeline.jobs.progress import SILENT, Progress
 from contrail.pipeline.jobs.queue_ranges import QueueRanges
-from contrail.pipeline.jobs.row_groups import COMPRESSIONS
 from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Outcome, Summary
 from contrail.pipeline.jobs.table_target import TableTarget
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import SourceSettings
-from contrail.pipeline.tables.archive_table import TableArchive
+from contrail.pipeline.row_groups import COMPRESSIONS
+from contrail.pipeline.tables.contract import Format
 from contrail.pipeline.tables.places import Place
-from contrail.pipeline.tables.table import Format
 from contrail.pipeline.typed.bodies import TypedBodies
 from contrail.pipeline.typed.frames import bodies_of, with_typed_columns, without_body_options
 

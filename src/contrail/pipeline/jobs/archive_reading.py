@@ -15,8 +15,8 @@ from contrail.errors import OptionInvalid
 from contrail.pipeline.columns import ARCHIVED_COLUMNS, TIME_ZONE, schema_of
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of
 from contrail.pipeline.jobs.archive_layout import Hour, Sized
+from contrail.pipeline.jobs.archive_table import TableArchive
 from contrail.pipeline.offsets import QueueKey
-from contrail.pipeline.tables.archive_table import TableArchive
 from contrail.pipeline.tables.layout import DataFile
 from contrail.pipeline.tables.places import Place
 from contrail.pipeline.tables.row_files import read_rows

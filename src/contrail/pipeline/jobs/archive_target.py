@@ -18,8 +18,8 @@ from contrail.pipeline.jobs.archive_folder import ArchiveFolder
 from contrail.pipeline.jobs.archive_layout import PARTITION_COLUMNS, Range, Round, place_files
 from contrail.pipeline.jobs.compact import CompactSettings, compact
 from contrail.pipeline.jobs.progress import Progress
-from contrail.pipeline.jobs.row_groups import ROW_GROUPS
 from contrail.pipeline.offsets import QueueKey
+from contrail.pipeline.row_groups import ROW_GROUPS
 from contrail.runtime.crashpoints import crashpoint
 
 

@@ -26,9 +26,9 @@ from contrail.pipeline.jobs.archive_layout import Hour, Sized, is_closed, plan_m
 from contrail.pipeline.jobs.folder_swap import swap_folders
 from contrail.pipeline.jobs.merged_files import merge_files
 from contrail.pipeline.jobs.progress import SILENT, Progress
-from contrail.pipeline.jobs.row_groups import COMPRESSIONS
 from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
+from contrail.pipeline.row_groups import COMPRESSIONS
 from contrail.runtime.crashpoints import crashpoint
 
 _MERGE_DDL = "place string, rows bigint, bytes bigint"

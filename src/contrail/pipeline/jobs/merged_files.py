@@ -7,14 +7,11 @@ of the parts.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from contrail.errors import JobFailed
-from contrail.pipeline.jobs.row_groups import read_batches, write_rows
+from contrail.pipeline.row_groups import read_batches, same_rows, schema_of_all, write_rows
 
 
 class Merged(NamedTuple):
@@ -31,33 +28,10 @@ def merge_files(parts: list[Path], target: Path, compression: str) -> Merged:
         JobFailed: the merged file has other rows than its parts, or the parts differ in columns.
     """
     write_rows(parts, target, compression)
-    rows = same_rows(read_batches(parts), read_batches([target]))
+    schema = schema_of_all(parts)
+    rows = same_rows(read_batches(parts, schema), read_batches([target], schema))
     if rows is None:
         raise JobFailed(f"{str(target)!r} does not hold the rows of its {len(parts)} parts")
     with target.open("rb") as file:
         os.fsync(file.fileno())
         return Merged(rows, os.fstat(file.fileno()).st_size)
-
-
-def same_rows(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> int | None:
-    """The number of rows, if both have the same rows in the same order; else None."""
-    rows = 0
-    left = right = None
-    while True:
-        left, right = _next(left, one), _next(right, other)
-        if left is None or right is None:
-            return rows if left is right else None
-        count = min(left.num_rows, right.num_rows)
-        if not left.slice(0, count).equals(right.slice(0, count)):
-            return None
-        rows += count
-        left, right = left.slice(count), right.slice(count)
-
-
-def _next(held: pa.RecordBatch | None, more: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-    """The held batch if it has rows, else the next batch with rows; None at the end."""
-    while held is None or held.num_rows == 0:
-        held = next(more, None)
-        if held is None:
-            return None
-    return held

@@ -12,9 +12,9 @@ from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
 from contrail.pipeline.columns import DECODE_ERROR_COLUMN, MESSAGE_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
 from contrail.pipeline.jobs.archive_reading import reading_of
+from contrail.pipeline.jobs.archive_table import TableArchive
 from contrail.pipeline.jobs.copying import admin_of
 from contrail.pipeline.jobs.decode_errors import DECODE_ERROR_PROPERTY
-from contrail.pipeline.tables.archive_table import TableArchive
 from contrail.store.reader import StoreReader
 
 # The column of a scan that needs only the number of messages.

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs.message_frames import local_url
-from contrail.pipeline.jobs.row_groups import ROW_GROUPS, write_rows
+from contrail.pipeline.row_groups import ROW_GROUPS, write_rows
 
 CELL_CHARACTERS_MAX = 200
 _NESTED = (ArrayType, MapType, StructType, VariantType)

@@ -16,15 +16,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from contrail.clock import SystemClock
 from contrail.pipeline.columns import TIME_ZONE
 from contrail.pipeline.jobs.archive_layout import Range
+from contrail.pipeline.jobs.archive_table import TableArchive
 from contrail.pipeline.jobs.archive_target import Kept
 from contrail.pipeline.jobs.progress import Progress
 from contrail.pipeline.offsets import QueueKey
-from contrail.pipeline.tables.archive_table import TableArchive
+from contrail.pipeline.tables.contract import Format
 from contrail.pipeline.tables.layout import DATA, TOKEN_MAX, DataFile, Partition
 from contrail.pipeline.tables.merging import plan_merges
 from contrail.pipeline.tables.places import Place
 from contrail.pipeline.tables.row_files import RowFiles, merge_files
-from contrail.pipeline.tables.table import Format
 from contrail.runtime.crashpoints import crashpoint
 
 _RESULT_DDL = "file string"

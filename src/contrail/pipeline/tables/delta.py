@@ -26,10 +26,10 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from contrail.clock import SystemClock
 from contrail.errors import JobFailed, OptionInvalid
+from contrail.pipeline.tables.contract import CommitRaced
 from contrail.pipeline.tables.evolution import require_evolvable
 from contrail.pipeline.tables.layout import DataFile, Partition
 from contrail.pipeline.tables.places import Place, sync
-from contrail.pipeline.tables.table import CommitRaced
 from contrail.runtime.crashpoints import crashpoint
 
 _PARTITIONS = ("topic", "date")

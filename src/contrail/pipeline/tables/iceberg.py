@@ -37,10 +37,10 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.typedef import Record
 
 from contrail.errors import JobFailed, OptionInvalid
+from contrail.pipeline.tables.contract import CommitRaced
 from contrail.pipeline.tables.evolution import require_evolvable
 from contrail.pipeline.tables.layout import DataFile, Partition
 from contrail.pipeline.tables.places import AlreadyThere, Place, sync
-from contrail.pipeline.tables.table import CommitRaced
 from contrail.runtime.crashpoints import crashpoint
 
 _HINT = "metadata/version-hint.text"

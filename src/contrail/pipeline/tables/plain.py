@@ -13,10 +13,11 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from contrail.errors import OptionInvalid
+from contrail.pipeline.arrow_fitting import united
+from contrail.pipeline.tables.contract import CommitRaced
 from contrail.pipeline.tables.evolution import require_evolvable
 from contrail.pipeline.tables.layout import CONTROL, DataFile, Partition
 from contrail.pipeline.tables.places import AlreadyThere, Place
-from contrail.pipeline.tables.table import CommitRaced
 from contrail.runtime.crashpoints import crashpoint
 
 _SCHEMA = f"{CONTROL}/schema.arrow"
@@ -71,7 +72,7 @@ class PlainFiles:
     def evolve(self, schema: pa.Schema) -> None:
         known = self.schema()
         if require_evolvable(known, schema, widens=False):
-            self._place.put(_SCHEMA, _united(known, schema).serialize().to_pybytes())
+            self._place.put(_SCHEMA, united(known, schema).serialize().to_pybytes())
 
     def serial(self, writer: str) -> int | None:
         if not self._is_seen:
@@ -141,21 +142,3 @@ def partition_of(path: str) -> Partition | None:
     if (topic[0], date[0]) != ("topic", "date"):
         return None
     return Partition(unquote(topic[2]), date[2])
-
-
-def _united(known: pa.Schema, schema: pa.Schema) -> pa.Schema:
-    """The known columns, then the new ones; structs are united field by field."""
-    return pa.schema(_united_fields(list(known), list(schema)))
-
-
-def _united_fields(known: list[pa.Field], more: list[pa.Field]) -> list[pa.Field]:
-    wanted = {field.name: field for field in more}
-    fields = []
-    for field in known:
-        other = wanted.pop(field.name, None)
-        if other is not None and pa.types.is_struct(field.type) and pa.types.is_struct(other.type):
-            inner = _united_fields(list(field.type), list(other.type))
-            fields.append(pa.field(field.name, pa.struct(inner)))
-        else:
-            fields.append(field)
-    return fields + list(wanted.values())

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 
 from contrail.errors import JobFailed
 from contrail.pipeline.arrow_fitting import fitted_batch
-from contrail.pipeline.jobs.merged_files import same_rows
-from contrail.pipeline.jobs.row_groups import CHECKED_ROWS, ROW_GROUP_BYTES
+from contrail.pipeline.row_groups import CHECKED_ROWS, ROW_GROUP_BYTES, same_rows
 from contrail.pipeline.tables.layout import DataFile, Partition
 from contrail.pipeline.tables.places import Place
 from contrail.runtime.crashpoints import crashpoint

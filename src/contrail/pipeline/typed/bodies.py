@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from contrail.errors import RecordUndecodable
 from contrail.pipeline.arrow_fitting import fitted_array
+from contrail.pipeline.body_settings import BodyFormat, BodySettings
 from contrail.pipeline.typed.avro_bodies import avro_decoder
 from contrail.pipeline.typed.json_bodies import json_decoder
 from contrail.pipeline.typed.protobuf_bodies import compiled, protobuf_decoder
-from contrail.pipeline.typed.schemas import BodyFormat, BodySettings, schema_content
+from contrail.pipeline.typed.schemas import schema_content
 
 VALUE_COLUMN = "value"
 ERROR_COLUMN = "bodyError"

@@ -9,6 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from contrail.errors import OptionInvalid
+from contrail.pipeline.body_settings import BodySettings
 from contrail.pipeline.columns import TIME_ZONE, plan_columns
 from contrail.pipeline.typed.bodies import (
     ERROR_COLUMN,
@@ -16,7 +17,6 @@ from contrail.pipeline.typed.bodies import (
     TypedBatches,
     TypedBodies,
 )
-from contrail.pipeline.typed.schemas import BodySettings
 
 _BODY = "body"
 

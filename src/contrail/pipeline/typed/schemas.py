@@ -8,38 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from contrail.errors import OptionInvalid
+from contrail.pipeline.body_settings import BodySettings
 
 _TIMEOUT_S = 10
 _SUBJECT = re.compile(r"/subjects/[^/]+/?$")
 _REGISTRY_TYPES = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
-
-
-class BodyFormat(StrEnum):
-    """The formats of typed bodies."""
-
-    JSON = "json"
-    AVRO = "avro"
-    PROTOBUF = "protobuf"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BodySettings:
-    """How bodies are read: the format, the schema's address, and what becomes of bad ones."""
-
-    format: BodyFormat
-    # A file, or an address of a registry.
-    schema: str
-    # Of a protobuf schema with several messages: the one that bodies are.
-    message: str | None = None
-    # End the query at a body that does not fit; else the row has the reason in a column.
-    refuses_bad: bool = False
 
 
 def schema_content(settings: BodySettings) -> bytes:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contrail.errors import JobFailed
+from contrail.pipeline.arrow_fitting import fitted_batch, united
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 ROW_GROUP_BYTES = 32 << 20
@@ -35,32 +36,53 @@ def write_rows(parts: list[Path], target: Path, compression: str) -> None:
     Raises:
         JobFailed: the parts have different columns.
     """
+    schema = schema_of_all(parts)
     with pq.ParquetWriter(
         target,
-        _schema(parts),
+        schema,
         compression=compression,
         # By default a page or dictionary ends only after 1,024 bodies of any size.
         write_batch_size=CHECKED_ROWS,
     ) as writer:
-        for row_group in _row_groups(read_batches(parts)):
+        for row_group in _row_groups(read_batches(parts, schema)):
             writer.write_table(row_group)
 
 
-def read_batches(parts: Iterable[Path]) -> Iterator[pa.RecordBatch]:
-    """The rows of files in their order, a few megabytes at a time."""
+def read_batches(
+    parts: Iterable[Path], schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of files in their order, a few megabytes at a time, with the columns of ``schema``.
+
+    A column that a file does not have is null.
+    """
     for part in parts:
         with pq.ParquetFile(part) as file:
             for number in range(file.num_row_groups):
                 rows = _batch_rows(file.metadata.row_group(number))
                 for batch in file.iter_batches(batch_size=rows, row_groups=[number]):
-                    yield from _cut(batch)
+                    fits = schema is None or batch.schema.equals(schema)
+                    yield from _cut(batch if fits else fitted_batch(batch, schema))
 
 
-def _schema(parts: list[Path]) -> pa.Schema:
+def schema_of_all(parts: list[Path]) -> pa.Schema:
+    """The columns of all files: those of the first, then what others have more.
+
+    Raises:
+        JobFailed: files have a column of different types.
+    """
     schema = pq.read_schema(parts[0])
     for part in parts[1:]:
-        if not pq.read_schema(part).equals(schema):
-            raise JobFailed(f"{str(part)!r} has other columns than {str(parts[0])!r}")
+        other = pq.read_schema(part)
+        if other.equals(schema):
+            continue
+        schema = united(schema, other)
+        for field in other:
+            kind = schema.field(field.name).type
+            if kind != field.type and not pa.types.is_struct(kind):
+                raise JobFailed(
+                    f"{str(part)!r} has other columns than {str(parts[0])!r}: {field.name!r} is "
+                    f"{field.type} there and {kind} before"
+                )
     return schema
 
 
@@ -92,3 +114,27 @@ def _batch_rows(row_group: pq.RowGroupMetaData) -> int:
     """How many rows of a row group are read together."""
     row_bytes: int = row_group.total_byte_size // max(1, row_group.num_rows)
     return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // max(1, row_bytes)))
+
+
+def same_rows(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> int | None:
+    """The number of rows, if both have the same rows in the same order; else None."""
+    rows = 0
+    left = right = None
+    while True:
+        left, right = _next(left, one), _next(right, other)
+        if left is None or right is None:
+            return rows if left is right else None
+        count = min(left.num_rows, right.num_rows)
+        if not left.slice(0, count).equals(right.slice(0, count)):
+            return None
+        rows += count
+        left, right = left.slice(count), right.slice(count)
+
+
+def _next(held: pa.RecordBatch | None, more: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """The held batch if it has rows, else the next batch with rows; None at the end."""
+    while held is None or held.num_rows == 0:
+        held = next(more, None)
+        if held is None:
+            return None
+    return held

@@ -23,6 +23,7 @@ import pyarrow as pa
 from contrail.errors import JobFailed, OptionInvalid
 from contrail.pipeline.jobs.archive_layout import Range, Round
 from contrail.pipeline.offsets import QueueKey
+from contrail.pipeline.tables.contract import WRITER, CommitRaced, Format, Table
 from contrail.pipeline.tables.layout import (
     CONTROL,
     DATA,
@@ -32,7 +33,7 @@ from contrail.pipeline.tables.layout import (
     DataFile,
 )
 from contrail.pipeline.tables.places import AlreadyThere, Place
-from contrail.pipeline.tables.table import WRITER, CommitRaced, Format, Table, table_at
+from contrail.pipeline.tables.table import table_at
 from contrail.runtime.crashpoints import crashpoint
 
 _COMMITS_MAX = 5
