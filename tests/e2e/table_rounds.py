@@ -124,7 +124,7 @@ def wanted(end: int) -> Counter[tuple[int, bytes]]:
 
 def main() -> None:
     archive = TableArchive(Place(sys.argv[1]), Format(sys.argv[2]))
-    # What a first use imports and opens is not part of the kill.
+    # Imports and connections of a first use are not part of the kill.
     archive.place.exists("_contrail/archive.json")
     print("ready", flush=True)
     sys.stdin.readline()

@@ -240,6 +240,11 @@ def test_a_place_with_something_else_is_refused(tmp_path: Path) -> None:
         Place("hdfs://namenode/lake")
 
 
+def test_a_bucket_that_is_missing_is_named(s3: S3) -> None:
+    with pytest.raises(OptionInvalid, match=r"'s3://nowhere/a' cannot be made .* bucket that exis"):
+        TableArchive(Place("s3://nowhere/a"), Format.DELTA).create(SCHEMA)
+
+
 def test_a_file_is_made_by_one_process_only(s3: S3, tmp_path: Path) -> None:
     for place in (Place(str(tmp_path)), Place("s3://lake/once")):
         place.create("a/b.json", b"first")

@@ -20,6 +20,7 @@ from contrail.errors import OptionInvalid
 from contrail.pipeline.columns import ARCHIVED_COLUMNS
 from contrail.pipeline.jobs.archive import ArchiveSettings, archive
 from contrail.pipeline.jobs.archive_table import TableArchive
+from contrail.pipeline.jobs.compact import CompactSettings, compact
 from contrail.pipeline.jobs.restore import RestoreSettings, restore
 from contrail.pipeline.jobs.sql import SqlSettings
 from contrail.pipeline.jobs.sql import sql as query
@@ -182,6 +183,8 @@ def test_a_run_that_follows_merges_small_files_and_adds_what_is_new(
     assert before >= 16 and len(after) < before
     assert summary.facts["merged"] == before - len(after)
     assert sum(file.rows for file in after) == COUNT
+    planned = compact(CompactSettings(archive=address, dry_run=True))
+    assert planned.facts == {"archive": address, "files before": len(after), "to merge": 0}
 
 
 def test_another_format_than_the_archive_has_is_refused(

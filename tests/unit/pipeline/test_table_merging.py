@@ -1,4 +1,4 @@
-"""Which files of a table are merged, and how its columns may change."""
+"""Merges of a table's files, and changes of its columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_eight_files_of_one_size_are_merged_while_the_day_lasts() -> None:
     assert plan_merges(mixed, TARGET, DURING, GRACE) == []
 
 
-def test_what_is_left_of_a_day_that_is_over_is_merged_up_to_the_target() -> None:
+def test_the_small_files_of_a_day_that_is_over_are_merged_up_to_the_target() -> None:
     left = files(5, TARGET // 4)
     assert plan_merges(left, TARGET, AFTER, GRACE) == [left[:4]]
     assert plan_merges(left, TARGET, DURING, GRACE) == []

@@ -23,6 +23,7 @@ from contrail.errors import DataLost, OptionInvalid
 from contrail.pipeline.columns import MESSAGE_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
 from contrail.pipeline.jobs.archive_layout import (
+    Kept,
     Range,
     assigned,
     ending_offsets,
@@ -35,7 +36,7 @@ from contrail.pipeline.jobs.archive_layout import (
     without_lost,
 )
 from contrail.pipeline.jobs.archive_table import TableArchive
-from contrail.pipeline.jobs.archive_target import ArchiveTarget, FolderTarget, Kept
+from contrail.pipeline.jobs.archive_target import ArchiveTarget, FolderTarget
 from contrail.pipeline.jobs.copying import open_admin
 from contrail.pipeline.jobs.decode_errors import with_errors_as_properties
 from contrail.pipeline.jobs.progress import SILENT, Progress

@@ -242,6 +242,14 @@ def place_files(number: int, staged: Iterable[tuple[str, int, int]]) -> tuple[Pl
     )
 
 
+class Kept(NamedTuple):
+    """The files and rows that a round added."""
+
+    files: int
+    rows: int
+    size_bytes: int
+
+
 class Sized(NamedTuple):
     """A file of an hour, by name."""
 

@@ -87,6 +87,11 @@ class TableArchive:
             self.place.create(FORMAT_NOTE, json.dumps({"format": self.format}).encode())
         except AlreadyThere:
             self.require_free()
+        except OSError as error:
+            raise OptionInvalid(
+                f"archive {self.place.address!r} cannot be made ({error.strerror or error}): name "
+                "a place that can be written, in a bucket that exists"
+            ) from error
         crashpoint("tables.noted")
         if not self.table.exists:
             self.table.create(schema)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -15,20 +15,18 @@ from pyspark.sql import functions as sql
 
 from contrail.errors import JobFailed
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
-from contrail.pipeline.jobs.archive_layout import PARTITION_COLUMNS, Range, Round, place_files
+from contrail.pipeline.jobs.archive_layout import (
+    PARTITION_COLUMNS,
+    Kept,
+    Range,
+    Round,
+    place_files,
+)
 from contrail.pipeline.jobs.compact import CompactSettings, compact
 from contrail.pipeline.jobs.progress import Progress
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.row_groups import ROW_GROUPS
 from contrail.runtime.crashpoints import crashpoint
-
-
-class Kept(NamedTuple):
-    """What a round added."""
-
-    files: int
-    rows: int
-    size_bytes: int
 
 
 class ArchiveTarget(Protocol):
@@ -133,8 +131,3 @@ def _written(staging: Path) -> list[tuple[str, int, int]]:
         )
         for path in sorted(staging.glob("topic=*/date=*/hour=*/*.parquet"))
     ]
-
-
-def counted(spans: Mapping[QueueKey, Range]) -> int:
-    """The messages of some ranges."""
-    return sum(span.length for span in spans.values())

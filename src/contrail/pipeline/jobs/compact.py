@@ -23,11 +23,13 @@ from contrail.clock import SystemClock
 from contrail.errors import JobFailed, OptionInvalid
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of, sync_path
 from contrail.pipeline.jobs.archive_layout import Hour, Sized, is_closed, plan_merges
+from contrail.pipeline.jobs.archive_table import TableArchive
 from contrail.pipeline.jobs.folder_swap import swap_folders
 from contrail.pipeline.jobs.merged_files import merge_files
 from contrail.pipeline.jobs.progress import SILENT, Progress
 from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
+from contrail.pipeline.jobs.table_target import TableTarget
 from contrail.pipeline.row_groups import COMPRESSIONS
 from contrail.runtime.crashpoints import crashpoint
 
@@ -84,9 +86,12 @@ def compact(
         OptionInvalid: no archive, or a file system that cannot exchange folders.
         JobFailed: another compaction or a restore is running, or a merged file has wrong rows.
     """
+    moment = now or datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
+    table = TableArchive.found(settings.archive)
+    if table is not None:
+        return _table_compacted(settings, table, spark, progress, moment)
     folder = ArchiveFolder(settings.archive)
     folder.require()
-    moment = now or datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
     if settings.dry_run:
         return _summary(folder, "planned", plan_hours(settings, folder, moment), skipped=0)
     with folder.lock("layout", wait=False), job_session(spark, "contrail compact") as session:
@@ -95,6 +100,31 @@ def compact(
         shutil.rmtree(folder.merging, ignore_errors=True)
         plans = plan_hours(settings, folder, moment)
         return _compacted(settings, folder, session, plans, progress)
+
+
+def _table_compacted(
+    settings: CompactSettings,
+    table: TableArchive,
+    spark: Spark | None,
+    progress: Progress,
+    now: datetime,
+) -> Summary:
+    """Merge a table's small files, as a run of the archive job that follows does."""
+    if settings.topics:
+        raise OptionInvalid("topics: small files of a table are merged for all topics together")
+    target = TableTarget(
+        table,
+        compression=settings.compression,
+        target_bytes=settings.target_bytes,
+        grace=settings.grace,
+    )
+    facts: dict[str, object] = {"archive": target.address, "files before": target.file_count()}
+    if settings.dry_run:
+        facts["to merge"] = sum(len(group) for group in target.plan(now))
+        return Summary("compact", "planned", facts)
+    with table.lock(), job_session(spark, "contrail compact") as session:
+        target.merge(session, progress, int(now.timestamp() * 1000))
+        return Summary("compact", "done", {**facts, "files after": target.file_count()})
 
 
 def plan_hours(settings: CompactSettings, folder: ArchiveFolder, now: datetime) -> list[HourPlan]:

@@ -15,9 +15,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from contrail.clock import SystemClock
 from contrail.pipeline.columns import TIME_ZONE
-from contrail.pipeline.jobs.archive_layout import Range
+from contrail.pipeline.jobs.archive_layout import Kept, Range
 from contrail.pipeline.jobs.archive_table import TableArchive
-from contrail.pipeline.jobs.archive_target import Kept
 from contrail.pipeline.jobs.progress import Progress
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.tables.contract import Format
@@ -37,7 +36,15 @@ _MERGES_AT_ONCE = 64
 class TableTarget:
     """The table of an archive, as the job sees it."""
 
-    def __init__(self, archive: TableArchive, *, compression: str, target_bytes: int) -> None:
+    def __init__(
+        self,
+        archive: TableArchive,
+        *,
+        compression: str,
+        target_bytes: int,
+        grace: timedelta = _GRACE,
+    ) -> None:
+        self._grace = grace
         self.address = archive.place.address
         self._archive = archive
         self._compression = compression
@@ -84,9 +91,7 @@ class TableTarget:
         archive = self._archive
         if archive.format is Format.PARQUET or not archive.table.exists:
             return 0
-        archive.table.refresh()
-        now = datetime.fromtimestamp(now_ms / 1000, UTC)
-        groups = plan_merges(archive.table.files(), self._target_bytes, now, _GRACE)
+        groups = self.plan(datetime.fromtimestamp(now_ms / 1000, UTC))
         gone = 0
         for first in range(0, len(groups), _MERGES_AT_ONCE):
             some = groups[first : first + _MERGES_AT_ONCE]
@@ -97,6 +102,15 @@ class TableTarget:
                     progress.note(f"{new.partition}: another program moved files; merged later")
         archive.drop_superseded(now_ms)
         return gone
+
+    def plan(self, now: datetime) -> list[list[DataFile]]:
+        """The files that are merged now, by groups."""
+        self._archive.table.refresh()
+        return plan_merges(self._archive.table.files(), self._target_bytes, now, self._grace)
+
+    def file_count(self) -> int:
+        self._archive.table.refresh()
+        return len(self._archive.table.files())
 
     def _merged(self, session: SparkSession, groups: Sequence[list[DataFile]]) -> list[DataFile]:
         archive = self._archive

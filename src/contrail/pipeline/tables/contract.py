@@ -1,4 +1,4 @@
-"""What the jobs need of a table, whatever its format."""
+"""The contract between jobs and tables of all formats."""
 
 from __future__ import annotations
 

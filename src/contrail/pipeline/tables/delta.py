@@ -186,7 +186,7 @@ class DeltaFiles:
 
 
 def _options(place: Place) -> dict[str, str]:
-    """What deltalake does not read from the environment: to allow a store without TLS."""
+    """The options that deltalake does not read from the environment: a store without TLS."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     if place.is_local or not endpoint.startswith("http://"):
         return {}

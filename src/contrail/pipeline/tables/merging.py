@@ -1,4 +1,4 @@
-"""Which files of a table are merged: neighbours in size, so that a row is rewritten seldom.
+"""Plans merges of files of about one size, so that a row is rewritten seldom.
 
 Files belong to a class by their size, each class eight times the one before. Eight files of one
 class become one of the next, up to the target. When a day is over, its files are merged to the

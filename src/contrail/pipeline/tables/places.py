@@ -80,7 +80,19 @@ class Place:
             content: bytes = self.files.cat_file(self.at(path))
         except FileNotFoundError:
             return None
+        except Exception as error:
+            raise self._unreached(error) from error
         return content
+
+    def _unreached(self, error: Exception) -> Exception:
+        """The error of an object store in one line; any other error as it is."""
+        is_stores = type(error).__module__.partition(".")[0] in ("aiobotocore", "botocore")
+        if self.is_local or not (is_stores or isinstance(error, OSError)):
+            return error
+        return OptionInvalid(
+            f"{self.address!r} cannot be reached ({error}): see AWS_ENDPOINT_URL and the keys in "
+            "the environment"
+        )
 
     def exists(self, path: str) -> bool:
         return bool(self.files.exists(self.at(path)))

@@ -186,7 +186,7 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordB
 
 
 def _floor_rest(micros: pa.Array) -> pa.Array:
-    """What is left of a time behind its day; never negative, also before 1970."""
+    """The time since the beginning of its day; never negative, also before 1970."""
     quotient = pc.floor(pc.divide(micros.cast(pa.float64()), float(_DAY_US))).cast(pa.int64())
     return pc.subtract(micros, pc.multiply(quotient, _DAY_US))
 
