@@ -100,7 +100,7 @@ def test_pythons_grpc_client_pops_through_the_proxy(tmp_path: Path) -> None:
                 capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
             )  # fmt: skip
     said = done.stdout.splitlines()
-    assert said and said[-1] == "done", (done.stdout, done.stderr[-3000:])
+    assert said and said[-1] == "done", f"{done.stdout}\n{done.stderr[-3000:]}"
     first = {line for line in said if line.startswith("first ")}
     assert first == {f"first {number} 1" for number in range(4)}, said
     assert [line for line in said if line.startswith("again")] == ["again 2 2"], said

@@ -10,14 +10,14 @@ from contrail.broker.services.pop_admission import PopPlan
 from contrail.broker.services.pop_reads import Read, Taken
 from contrail.broker.services.pops import Pops
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
-from contrail.broker.state.placement import TimerRules
+from contrail.broker.state.placement import TimerRules, place
 from contrail.broker.state.pop_offsets import PopOffsets
-from contrail.broker.state.pop_records import Ack, CheckpointKey
+from contrail.broker.state.pop_records import Ack, CheckpointKey, checkpoint_draft
 from contrail.broker.state.pop_table import PopTable
 from contrail.clock import ManualClock
 from contrail.errors import DiskFull, RequestRejected, StoreError
 from contrail.model.message import MessageDraft
-from contrail.model.properties import decode_properties
+from contrail.model.properties import decode_properties, encode_properties
 from contrail.store import AppendedRun, GetResult, GetStatus
 
 QUEUE = ("g", "t", 0)
@@ -175,3 +175,18 @@ def test_a_new_time_that_ends_with_the_old_one_keeps_the_message() -> None:
     (checkpoint,) = room.table.of_queue(QUEUE)
     assert checkpoint.visible_ms == key.pop_time_ms + 60_000, "the same time as before"
     assert checkpoint.open_offsets == [0] and len(room.table) == 1
+
+
+@pytest.mark.parametrize("invisible_ms", [-5, 0, 999, 1000, 1001, 60_000, 86_400_000])
+def test_records_are_placed_as_any_timed_message_is(invisible_ms: int) -> None:
+    room = Room()
+    room.take(0, 2)
+    checkpoint = next(room.table.of_group("g"))
+    checkpoint.invisible_ms = invisible_ms
+    room.pops.append_run()
+    now_ms = room.clock.now_ms()
+    host = b"\x7f\x00\x00\x01\x00\x00\x00\x01"
+    draft, properties = checkpoint_draft(checkpoint, "rmq_sys_REVIVE_LOG_c", now_ms, host)
+    placed = place(draft, properties, level_max=0, timers=TimerRules(), now_ms=now_ms)
+    expected = placed._replace(properties=encode_properties(properties))
+    assert room.log.appends == [[expected]]

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from contrail.broker.services.pop_admission import PopPlan
 from contrail.broker.services.pop_reads import Read, Taken
 from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets
-from contrail.broker.state.placement import TimerRules, place
+from contrail.broker.state.placement import TimerRules, place, slot_time_ms
 from contrail.broker.state.pop_offsets import PopOffsets
 from contrail.broker.state.pop_records import (
     Ack,
@@ -28,7 +28,16 @@ from contrail.broker.state.shares import THIS_HOST
 from contrail.clock import Clock
 from contrail.errors import MessageIllegal, RequestRejected, StoreError
 from contrail.model.message import MessageDraft
-from contrail.model.properties import encode_properties
+from contrail.model.properties import (
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    UNIQ_KEY,
+    encode_properties,
+)
+from contrail.model.topic import TIMER_TOPIC
 from contrail.protocol.codes import ResponseCode
 from contrail.runtime.crashpoints import crashpoint
 from contrail.store import AppendedRun
@@ -36,6 +45,7 @@ from contrail.store import AppendedRun
 _log = logging.getLogger(__name__)
 
 REVIVE_QUEUE_COUNT = 8
+_TIMER_TOPIC = TIMER_TOPIC.encode()
 
 Told = Callable[[int, StoreError | None], None]
 """Learns how far the log must be durable for a change to hold, or why it could not be made."""
@@ -329,6 +339,24 @@ class Pops:
 
     def _placed(self, made: tuple[MessageDraft, dict[str, str]], now_ms: int) -> MessageDraft:
         draft, properties = made
+        deliver_ms = int(properties[TIMER_DELIVER_MS])
+        timers = self._timers
+        if timers.enabled and now_ms < deliver_ms <= now_ms + timers.delay_ms_max:
+            # As ``place`` would do it: a pop and an ack each wait for one such record.
+            slot_ms = slot_time_ms(deliver_ms, timers.precision_ms)
+            text = (
+                f"{TAGS}\x01{properties[TAGS]}\x02{UNIQ_KEY}\x01{properties[UNIQ_KEY]}\x02"
+                f"{TIMER_DELIVER_MS}\x01{deliver_ms}\x02{TIMER_OUT_MS}\x01{slot_ms}\x02"
+                f"{REAL_TOPIC}\x01{self._revive_topic}\x02{REAL_QID}\x01{draft.queue_id}\x02"
+            )
+            return MessageDraft(
+                _TIMER_TOPIC,
+                0,
+                draft.body,
+                text.encode(),
+                born_timestamp_ms=draft.born_timestamp_ms,
+                born_host=draft.born_host,
+            )
         placed = place(draft, properties, level_max=0, timers=self._timers, now_ms=now_ms)
         return placed._replace(properties=encode_properties(properties))
 
