@@ -68,6 +68,8 @@ REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 _WORK_MS_MAX = 5
 _READ_COUNT_MAX = 64
 _REDELIVER_COUNT_MAX = 64
+# Messages of one step: others wait for its end.
+_REDELIVER_MESSAGES = 128
 _BUSY_INTERVAL_MS = 50
 _IDLE_INTERVAL_MS = 1000
 _RECONSUME_TIMES_MAX = (1 << 31) - 1
@@ -291,7 +293,7 @@ class PopRevive:
 
     def _deliver_due(self, now_ms: int, deadline_ms: int) -> None:
         while True:
-            due = self._table.due(now_ms, _REDELIVER_COUNT_MAX)
+            due = _first_of(self._table.due(now_ms, _REDELIVER_COUNT_MAX))
             if not due:
                 return
             try:
@@ -510,3 +512,13 @@ class PopRevive:
     def delivered_end(self) -> int:
         """The end of the last append of deliveries."""
         return self._delivered_end
+
+
+def _first_of(due: list[Checkpoint]) -> list[Checkpoint]:
+    """As many of the first checkpoints as one step delivers, one at least."""
+    count = 0
+    for index, checkpoint in enumerate(due):
+        if index and count + len(checkpoint.offsets) > _REDELIVER_MESSAGES:
+            return due[:index]
+        count += len(checkpoint.offsets)
+    return due
