@@ -64,7 +64,6 @@ def test_more_members_than_queues_share_a_topic_and_each_message_comes_once(
     set_mode(cluster, topic, group, 0)
     came: Counter[bytes] = Counter()
     members: list[PushConsumer] = []
-    busy: set[int] = set()
     for number in range(2):
         member = PushConsumer(
             group, cluster.namesrv, pop=True, consume_from_where="first", instance_name=f"m{number}"
@@ -72,9 +71,8 @@ def test_more_members_than_queues_share_a_topic_and_each_message_comes_once(
         member.subscribe(topic)
 
         @member.on_message
-        def handle(message: ConsumedMessage, number: int = number) -> None:
+        def handle(message: ConsumedMessage) -> None:
             came[message.body] += 1
-            busy.add(number)
             time.sleep(0.005)
 
         members.append(member)

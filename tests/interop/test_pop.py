@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from contrail import PopConsumer
+from contrail import PopConsumer, PushConsumer
+from contrail.client.blocking.push_consumer import ConsumedMessage
 from contrail.client.popping import PoppedMessage
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
@@ -331,3 +332,35 @@ def test_pythons_pop_consumer_pops_from_apaches_broker() -> None:
             assert [one.body for one in again] == [second.body]
             assert again[0].attempt == 2
             consumer.ack(*again)
+
+
+@pytest.mark.matrix
+@pytest.mark.proves("kinds.pop.push-consumer")
+def test_pythons_push_consumer_pops_from_apaches_broker() -> None:
+    with ApacheCluster(brokers=1, properties=SETTINGS) as cluster:
+        with RawConnection(cluster.brokers[0].address) as connection:
+            make(connection)
+            mode = {"topic": TOPIC, "consumerGroup": GROUP, "mode": "POP", "popShareQueueNum": 0}
+            code = RequestCode.SET_MESSAGE_REQUEST_MODE
+            asked(connection, code, {}, json.dumps(mode).encode())
+            for number in range(4):
+                store(connection, b"%d" % number)
+        handled: list[tuple[bytes, int]] = []
+        consumer = PushConsumer(GROUP, cluster.namesrv, pop=True, consume_from_where="first")
+        consumer.subscribe(TOPIC)
+
+        @consumer.on_message
+        def handle(message: ConsumedMessage) -> None:
+            handled.append((message.body, message.reconsume_times))
+            if (message.body, message.reconsume_times) == (b"2", 0):
+                message.later(1.0)
+
+        with consumer:
+            consumer.start()
+            expected = {(b"%d" % number, 0) for number in range(4)} | {(b"2", 1)}
+            eventually(
+                lambda: set(handled) == expected,
+                lambda: f"all are handled: {handled}",
+                timeout_s=CARRY_TIMEOUT_S,
+            )
+        assert len(handled) == len(expected), "each once"
