@@ -30,6 +30,7 @@ BROKER_TABLES = {
     "contrailDeliveries",
     "contrailEscaped",
     "messageRequestMode.json",
+    "consumerOrderInfo.json",
 }
 
 NAMES = (
@@ -192,6 +193,7 @@ _POP = {
     "exp": (TEXTS, "*"),
     "expType": (NAMES, "TAG"),
     "order": (SWITCHES, "false"),
+    "attemptId": (TEXTS, "a"),
 }
 _POP_ACK = {
     "consumerGroup": (NAMES, GROUP),
@@ -340,6 +342,22 @@ SHAPES: Mapping[Code, tuple[Shape, ...]] = {
     ),
     Code.RECALL_MESSAGE: (Shape(_RECALL),),
     Code.RECALL_TIMER: (Shape(_RECALL),),
+    Code.DECIDE_IN_FLIGHT: (
+        Shape(
+            {
+                "consumerGroup": (NAMES, GROUP),
+                "handle": (TEXTS, "orders/0/1700000000000/60000/0/0/broker-a/0/0"),
+                "fate": (TEXTS, "ack"),
+            }
+        ),
+        Shape(
+            {
+                "consumerGroup": (NAMES, GROUP),
+                "handle": (NAMES, "orders/0/1700000000000/60000/999/0/broker-a/0/0"),
+                "fate": (NAMES, "return"),
+            }
+        ),
+    ),
     Code.CLEAN_UNUSED_TOPIC: (Shape({"x": (NAMES, "")}),),
     Code.CONTRAIL_SINK_BEGIN: (
         Shape(_SINK, {"topics": {TOPIC: [["broker-a", 0]]}, "coordinator": "broker-a"}),
@@ -380,6 +398,9 @@ READERS = frozenset(
     {
         Code.QUERY_ASSIGNMENT,
         Code.POLLING_INFO,
+        Code.PEEK_MESSAGE,
+        Code.NOTIFICATION,
+        Code.LIST_IN_FLIGHT,
         Code.POP_ROLLBACK,
         Code.EXCHANGE_BROKER_HA_INFO,
         Code.GET_BROKER_HA_STATUS,

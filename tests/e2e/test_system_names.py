@@ -79,8 +79,6 @@ NOT_SERVED = frozenset(
         RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
         RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.NOTIFICATION,
         RequestCode.POP_LITE_MESSAGE,
         RequestCode.LITE_SUBSCRIPTION_CTL,
         RequestCode.ACK_LITE_MESSAGE,
@@ -207,6 +205,8 @@ def _assignment(topic: str, group: str, place: Place) -> tuple[dict[str, str], b
 
 POPS: dict[RequestCode, Ask] = {
     RequestCode.POP_MESSAGE: _pop,
+    RequestCode.PEEK_MESSAGE: _pop,
+    RequestCode.NOTIFICATION: _pop,
     RequestCode.ACK_MESSAGE: _receipt,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _receipt,
     RequestCode.BATCH_ACK_MESSAGE: _batch_ack,

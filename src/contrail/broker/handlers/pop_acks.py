@@ -69,9 +69,9 @@ class PopAckHandlers:
         fields = HeaderFields(request)
         invisible_ms = fields.long("invisibleTime")
         ack, receipt = self._named(fields, is_ack=False)
+        self._pops.require_keepable(invisible_ms)
         if receipt.in_order:
             return self._change_in_order(ack, receipt, invisible_ms)
-        self._pops.require_keepable(invisible_ms)
         response = Response(
             fields={
                 "popTime": str(self._clock.now_ms()),
