@@ -41,6 +41,7 @@ class AccessConfig:
     authorization_whitelist: str = setting(_FREE, "")
     admin_networks: str = setting(_ADMIN_NETWORKS, "")
     trusted_networks: str = setting(_TRUSTED_NETWORKS, "")
+    stale_ms: int = setting("contrailAccessStaleMillis", 10_000, lowest=0)
 
     def __post_init__(self) -> None:
         require_sound(self)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from contrail.access.state.gate import AccessGate
 from contrail.access.state.rights import Action
 from contrail.broker.access_config import AccessConfig
+from contrail.broker.access_copies import CopiesNeed, UserCopies
 from contrail.broker.handlers.access_admin import AccessAdminHandlers
 from contrail.broker.handlers.found_records import FoundRecords
 from contrail.broker.intake import Intake
@@ -21,6 +22,7 @@ from contrail.clock import Clock
 from contrail.errors import RequestRejected
 from contrail.protocol.codes import RequestCode, describe_code
 from contrail.protocol.command import Request, Response
+from contrail.runtime.schedule import Schedule
 from contrail.runtime.sparse_log import SparseLog
 from contrail.wire.peer import Answer, Handler, Peer
 
@@ -52,15 +54,21 @@ class AccessSide:
         facts: BrokerFacts,
         clock: Clock,
     ) -> None:
+        self._config = config
         self._users = users
         self._clock = clock
         # By address, so that one that is refused all the time hides no other; bounded.
         self._refusals: dict[str, SparseLog] = {}
+        self.copies: UserCopies | None = None
         self.gate = (
             None
             if users is None
             else AccessGate(
-                users.table, facts, whitelists=config.whitelists, on_refused=self._refused
+                users.table,
+                facts,
+                whitelists=config.whitelists,
+                on_refused=self._refused,
+                distrust=lambda name: self.copies.distrust(name) if self.copies else "",
             )
         )
 
@@ -68,7 +76,32 @@ class AccessSide:
         """The handlers of requests about users; none while there are no users."""
         if self._users is None:
             return {}
-        return AccessAdminHandlers(self._users, clock=self._clock).table()
+        copies = self.copies
+        if copies is None:
+            return AccessAdminHandlers(self._users, clock=self._clock).table()
+        own = AccessAdminHandlers(
+            self._users,
+            clock=self._clock,
+            leader=lambda: copies.leader,
+            when_known=copies.when_known,
+        )
+        return {**own.table(), **copies.table()}
+
+    def share(self, need: CopiesNeed) -> None:
+        """Share the users with the other brokers of this name, before handlers are made.
+
+        They are sealed under the cluster secret: without it each broker keeps its own.
+        """
+        if self._users is not None and self.gate is not None and need.replication.has_secret:
+            self.copies = UserCopies(self._config, self._users, self.gate, need)
+
+    def register(self, schedule: Schedule) -> None:
+        if self.copies is not None:
+            self.copies.register(schedule)
+
+    async def close(self) -> None:
+        if self.copies is not None:
+            await self.copies.close()
 
     def watch(self, check_held: Callable[[], None]) -> None:
         """Have ``check_held`` called after each change of users or rights."""

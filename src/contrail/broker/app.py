@@ -15,6 +15,7 @@ import threading
 import time
 
 from contrail.broker.access_config import AccessConfig
+from contrail.broker.access_copies import CopiesNeed
 from contrail.broker.access_side import AccessSide, BrokerFacts
 from contrail.broker.config import BrokerConfig, FastPath
 from contrail.broker.families import FamiliesNeed, Family, handler_families
@@ -235,6 +236,7 @@ class Broker:
         self.tables.expressions.close()
         self.far_reads.close()
         await self._relays.close()
+        await self.access.close()
         await self.replicas.rest()
         await self.kinds.close()
         await self._settle()
@@ -516,6 +518,16 @@ class Broker:
             )
         )
         self._tells_flushes = self.replicas.wants_flushes
+        self.access.share(
+            CopiesNeed(
+                replication=self._replication,
+                in_group=self._role.in_group,
+                address=self.address,
+                caller=self._caller,
+                leader=self.replicas.leader_of_users,
+                clock=self._clock,
+            )
+        )
 
     def _timer_rules(self) -> TimerRules:
         config = self._store_config
@@ -754,6 +766,7 @@ class Broker:
         )
         self.kinds.register(schedule)
         self.replicas.register(schedule)
+        self.access.register(schedule)
         if self._traces is not None:
             self._traces.register(schedule)
         if self._tls_files is not None:

@@ -401,6 +401,9 @@ class GroupSide:
                 self.hand_over(target), name="hand over"
             )
 
+    def leader_of_users(self) -> str | None:
+        return None if self.leads else self.leader_address
+
     def status(self) -> HaStatus | None:
         return group_status(self.runner, self._need.store, leads=self.leads)
 

@@ -97,6 +97,9 @@ class AloneSide:
     def take_master(self, ha_address: str, address: str) -> None:
         """Nobody is followed."""
 
+    def leader_of_users(self) -> str | None:
+        return None
+
     def status(self) -> HaStatus | None:
         return None if self.link is None else self.link.status()
 
@@ -172,7 +175,7 @@ class SlaveOfPair(AloneSide):
 
     def __init__(self, need: SideNeed) -> None:
         super().__init__(need)
-        tables = SlaveTables(
+        self._tables = tables = SlaveTables(
             need.caller,
             need.tables.topics,
             need.tables.groups,
@@ -237,6 +240,9 @@ class SlaveOfPair(AloneSide):
 
     async def begin(self) -> None:
         await self.link.start()
+
+    def leader_of_users(self) -> str | None:
+        return self._tables.contrail_master
 
     def status(self) -> HaStatus:
         acting = "" if self.acting is None else self.acting.stage

@@ -86,6 +86,12 @@ class ReplicaSide(Protocol):
         """A NameServer says where the master of this broker's name is."""
         ...
 
+    def leader_of_users(self) -> str | None:
+        """The address of the broker whose users and rights count here, empty while it is unknown;
+        None when they are this broker's own.
+        """
+        ...
+
     def status(self) -> HaStatus | None:
         """None without replication."""
         ...

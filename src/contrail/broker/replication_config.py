@@ -80,6 +80,10 @@ class ReplicationConfig:
         )
 
     @property
+    def has_secret(self) -> bool:
+        return bool(self.cluster_secret_path)
+
+    @property
     def admits_peers(self) -> bool:
         """Whether any broker could be a peer of this one."""
         return bool(self.cluster_secret_path) or self.compat

@@ -43,16 +43,23 @@ class AccessGate:
         *,
         whitelists: Whitelists | None = None,
         on_refused: Callable[[Request, str, str], None] = lambda request, address, remark: None,
+        distrust: Callable[[str], str] = lambda name: "",
     ) -> None:
-        """``on_refused`` gets a refused request, its sender's address and the remark."""
+        """``on_refused`` gets a refused request, its sender's address and the remark.
+
+        ``distrust`` says why the table is not believed now about a user, if it is not.
+        """
         self.table = table
         self._facts = facts
         self._whitelists = whitelists or Whitelists()
         self._on_refused = on_refused
+        self._distrust = distrust
         self._decisions: dict[tuple[str, Needs, str], str | None] = {}
         # The keys of users that may send to a topic, by code, name, topic and address.
         self._senders: dict[tuple[int, bytes, bytes, str], SigningKey] = {}
-        self._generation = table.generation
+        self._change_count = table.change_count
+        # While the table is not believed about some users, sends are judged by ``require``.
+        self.is_in_doubt = False
         self.counts: Counter[str] = Counter()
 
     def require(self, request: Request, peer_address: str) -> None:
@@ -80,7 +87,9 @@ class AccessGate:
         ``signed`` is what ``kernels.signed_values`` found in it.
         """
         _, name, signature, topic, content = signed
-        if self._generation != self.table.generation or len(self._senders) >= DECISIONS_MAX:
+        if self.is_in_doubt:
+            return False
+        if self._change_count != self.table.change_count or len(self._senders) >= DECISIONS_MAX:
             self._forget()
         sender = (code, name, topic, peer_address)
         key = self._senders.get(sender)
@@ -104,7 +113,7 @@ class AccessGate:
         """Users or rights have changed, or too much is remembered."""
         self._decisions.clear()
         self._senders.clear()
-        self._generation = self.table.generation
+        self._change_count = self.table.change_count
 
     def require_still(self, request: Request, peer_address: str) -> None:
         """Judge a request again that was held, by its user's rights of now.
@@ -168,6 +177,9 @@ class AccessGate:
             )
         if not user.is_enabled:
             raise _refusal(f"{user.subject} is disabled")
+        distrust = self._distrust(name)
+        if distrust:
+            raise _refusal(distrust)
         return user
 
     def _known_user(self, request: Request) -> User:
@@ -191,7 +203,7 @@ class AccessGate:
         self._require(user, needs, host)
 
     def _require(self, user: User, needs: Needs, host: str) -> None:
-        if self._generation != self.table.generation or len(self._decisions) >= DECISIONS_MAX:
+        if self._change_count != self.table.change_count or len(self._decisions) >= DECISIONS_MAX:
             self._forget()
         key = (user.name, needs, host)
         try:

@@ -354,6 +354,8 @@ _ROWS: dict[RequestCode, NeedsOf] = {
     RequestCode.LIST_SYSTEM_MESSAGES: _CLUSTER_GET,
     RequestCode.LIST_IN_FLIGHT: _CLUSTER_GET,
     RequestCode.GET_ESCAPED_MESSAGES: _CLUSTER_GET,
+    # Sealed under the cluster secret.
+    RequestCode.GET_SEALED_USERS: _CLUSTER_UPDATE,
     RequestCode.UPDATE_BROKER_CONFIG: _CLUSTER_UPDATE,
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: _CLUSTER_UPDATE,
     RequestCode.CLEAN_UNUSED_TOPIC: _CLUSTER_UPDATE,

@@ -1,6 +1,6 @@
 """The users of a broker and their rights: one table with one generation.
 
-Every change makes a new generation, so that whatever was worked out from the table is forgotten.
+Every change makes a new generation, which replicas of a table compare.
 """
 
 from __future__ import annotations
@@ -107,13 +107,20 @@ class UserTable:
     def __init__(self, users: Mapping[str, User] | None = None, *, generation: int = 0) -> None:
         self.users: dict[str, User] = dict(users or {})
         self.generation = generation
+        # Of this object: whatever was worked out from it counts while this stays the same.
+        self.change_count = 0
 
     def copy(self) -> UserTable:
         return UserTable(self.users, generation=self.generation)
 
-    def take(self, other: UserTable) -> None:
-        """Become what another table is."""
+    def become(self, other: UserTable) -> None:
+        """Be what another broker's table is."""
         self.users, self.generation = dict(other.users), other.generation
+        self.change_count += 1
+
+    def _changed(self) -> None:
+        self.generation += 1
+        self.change_count += 1
 
     # Users.
 
@@ -159,7 +166,7 @@ class UserTable:
         if user is not None:
             self._require_another_super(user)
             del self.users[name]
-            self.generation += 1
+            self._changed()
 
     def require(self, name: str) -> User:
         """Raises ``AccessRefused`` for an unknown user."""
@@ -178,7 +185,7 @@ class UserTable:
 
     def _put(self, user: User) -> None:
         self.users[user.name] = user
-        self.generation += 1
+        self._changed()
 
     # Rights.
 

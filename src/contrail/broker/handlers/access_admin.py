@@ -6,7 +6,7 @@ No answer carries a password. Only a Super makes, changes or deletes a Super.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from contrail.access.state.rights import (
@@ -37,6 +37,7 @@ from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import body_errors, decode_body, encode_body
 from contrail.protocol.signing import ACCESS_KEY
+from contrail.runtime.durable_changes import Done
 from contrail.wire.peer import Answer, Handler, Peer
 
 _audit = logging.getLogger("contrail.audit")
@@ -45,9 +46,21 @@ _audit = logging.getLogger("contrail.audit")
 class AccessAdminHandlers:
     """Answers administrators of users; every request was admitted by the gate."""
 
-    def __init__(self, access: AccessTable, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        access: AccessTable,
+        *,
+        clock: Clock,
+        leader: Callable[[], str | None] = lambda: None,
+        when_known: Callable[[Done], Done] = lambda done: done,
+    ) -> None:
+        """``leader`` is the broker whose table counts, None for this one. ``when_known`` has the
+        end of a change wait for replicas.
+        """
         self._access = access
         self._clock = clock
+        self._leader = leader
+        self._when_known = when_known
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -177,6 +190,13 @@ class AccessAdminHandlers:
 
     def _change(self, request: Request, peer: Peer, work: Work, text: str) -> Answer:
         """Answer once the change is durable and in effect."""
+        leader = self._leader()
+        if leader is not None:
+            raise RequestRejected(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "users and rights are changed at the broker that leads this one: "
+                + (leader or "it is not known now, ask again soon"),
+            )
         asker, address = request.fields.get(ACCESS_KEY, ""), peer.address
         saved = SavedAnswer(
             request,
@@ -185,7 +205,7 @@ class AccessAdminHandlers:
             then=lambda: _audit.info("%s at %s %s", asker, address, text),
         )
         with _refusals():
-            self._access.change(work, self._clock.now_ms(), saved.done)
+            self._access.change(work, self._clock.now_ms(), self._when_known(saved.done))
         return saved.answer()
 
 

@@ -138,6 +138,13 @@ class SlaveTables:
         self._schedule = FollowingSchedule(master_is_contrail=is_contrail)
         self._held_delays = None
 
+    @property
+    def contrail_master(self) -> str | None:
+        """The master's address, empty while it is unknown; None for a master of Apache."""
+        if self._master is None:
+            return ""
+        return self._master if self._probes else None
+
     def run(self, now_ms: int) -> None:
         """Begin to ask for tables that are due, unless a round is under way already."""
         is_asking = self._task is not None and not self._task.done()
