@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 from contrail.protocol.command import ReceivedResponse, Request
+from contrail.protocol.signing import Credentials
 from contrail.testing.loop import LoopThread
 from contrail.wire.caller import Caller
 from contrail.wire.connection import Connection
@@ -14,10 +15,11 @@ from contrail.wire.connection import Connection
 class BlockingCaller:
     """Calls any address; keeps the servers' own requests in ``requests``."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials | None = None) -> None:
+        """With ``credentials`` every call is signed."""
         self._thread = LoopThread("blocking-caller")
         self.requests: list[Request] = []
-        self._caller = Caller(on_request=self._on_request)
+        self._caller = Caller(on_request=self._on_request, credentials=credentials)
 
     def _on_request(self, connection: Connection, request: Request) -> None:
         self.requests.append(request)

@@ -22,6 +22,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from contrail.broker.access_config import AccessConfig
 from contrail.broker.services.cluster_secret import SECRET_BYTES, write_cluster_secret
 from contrail.broker.settings import read_broker_settings
 from contrail.clock import (
@@ -32,6 +33,7 @@ from contrail.clock import (
     SystemClock,
 )
 from contrail.errors import ContrailError
+from contrail.model.settings import read_settings
 from contrail.nameserver.app import NameServer
 from contrail.nameserver.config import NameServerConfig
 from contrail.nameserver.state.routes import BrokerKey
@@ -482,7 +484,8 @@ class LocalCluster:
             for broker_id in range(1, slaves + 1)
         ]
         self.secret_path = self.folder / "cluster.secret"
-        self.caller = BlockingCaller()
+        # With access control it asks as brokers ask each other.
+        self.caller = BlockingCaller(read_settings(AccessConfig, self.properties).inner)
 
     @property
     def namesrv(self) -> str:
