@@ -17,6 +17,8 @@ INNER = Credentials("inner", "the-inner-password")
 ACCESS = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
+    # Tests that send wrong signatures must not keep others of this host from signing in.
+    "contrailFailedLogInsPerSecond": "0",
     "initAuthenticationUser": json.dumps(
         {"username": ADMIN.access_key, "password": ADMIN.secret_key}
     ),

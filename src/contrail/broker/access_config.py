@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contrail.access.state.gate import Whitelists
+from contrail.access.state.quotas import QuotaRates, Rates
 from contrail.broker.config import BrokerConfig
 from contrail.errors import ConfigError
 from contrail.model.settings import properties_of, read_settings, require_sound, setting
@@ -41,6 +42,13 @@ class AccessConfig:
     authorization_whitelist: str = setting(_FREE, "")
     admin_networks: str = setting(_ADMIN_NETWORKS, "")
     trusted_networks: str = setting(_TRUSTED_NETWORKS, "")
+    failed_log_ins_per_s: int = setting("contrailFailedLogInsPerSecond", 10, lowest=0)
+    user_messages: int = setting("contrailQuotaUserMessages", 0, lowest=0)
+    user_bytes: int = setting("contrailQuotaUserBytes", 0, lowest=0)
+    topic_messages: int = setting("contrailQuotaTopicMessages", 0, lowest=0)
+    topic_bytes: int = setting("contrailQuotaTopicBytes", 0, lowest=0)
+    address_messages: int = setting("contrailQuotaAddressMessages", 0, lowest=0)
+    address_bytes: int = setting("contrailQuotaAddressBytes", 0, lowest=0)
     stale_ms: int = setting("contrailAccessStaleMillis", 10_000, lowest=0)
 
     def __post_init__(self) -> None:
@@ -55,6 +63,12 @@ class AccessConfig:
             raise ConfigError(
                 f"{_ADMIN_NETWORKS} is refused without access control: set "
                 "authenticationEnabled=true and authorizationEnabled=true, too"
+            )
+        if any(self.quotas.user) and not self.is_on:
+            raise ConfigError(
+                "contrailQuotaUserMessages and contrailQuotaUserBytes are refused without access "
+                "control, for nothing tells the users: set authenticationEnabled=true and "
+                "authorizationEnabled=true, too"
             )
         for name, text in (
             (_ADMIN_NETWORKS, self.admin_networks),
@@ -77,6 +91,14 @@ class AccessConfig:
     def inner(self) -> Credentials | None:
         """The Super user by which brokers sign among themselves."""
         return _credentials(_INNER_CREDENTIALS, self.inner_credentials, "accessKey", "secretKey")
+
+    @property
+    def quotas(self) -> QuotaRates:
+        return QuotaRates(
+            user=Rates(self.user_messages, self.user_bytes),
+            topic=Rates(self.topic_messages, self.topic_bytes),
+            address=Rates(self.address_messages, self.address_bytes),
+        )
 
     @property
     def whitelists(self) -> Whitelists:

@@ -6,16 +6,20 @@ Without access control there is no gate, and every question about rights is answ
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from contrail.access.state.gate import AccessGate
+from contrail.access.state.gate import AccessGate, LogIns
+from contrail.access.state.quotas import LogInLimit, Quotas
 from contrail.access.state.rights import Action
 from contrail.broker.access_config import AccessConfig
 from contrail.broker.access_copies import CopiesNeed, UserCopies
 from contrail.broker.handlers.access_admin import AccessAdminHandlers
 from contrail.broker.handlers.found_records import FoundRecords
+from contrail.broker.handlers.pull import PullHandler
+from contrail.broker.handlers.quotas import Finish, QuotaGate
 from contrail.broker.intake import Intake
+from contrail.broker.pop_side import PopSide
 from contrail.broker.services.access_table import AccessTable
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.clock import Clock
@@ -24,6 +28,7 @@ from contrail.protocol.codes import RequestCode, describe_code
 from contrail.protocol.command import Request, Response
 from contrail.runtime.schedule import Schedule
 from contrail.runtime.sparse_log import SparseLog
+from contrail.runtime.turns import LaterCalls
 from contrail.wire.peer import Answer, Handler, Peer
 
 _audit = logging.getLogger("contrail.audit")
@@ -44,6 +49,16 @@ class BrokerFacts:
         return self.topics_of_sink(sink_id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeteredNeed:
+    """The parts that quotas count at."""
+
+    pulls: PullHandler
+    pop: PopSide
+    loop: LaterCalls
+    finish: Finish
+
+
 class AccessSide:
     """One broker's access control; ``users`` is None while it is off."""
 
@@ -60,6 +75,7 @@ class AccessSide:
         # By address, so that one that is refused all the time hides no other; bounded.
         self._refusals: dict[str, SparseLog] = {}
         self.copies: UserCopies | None = None
+        self._quotas: QuotaGate | None = None
         self.gate = (
             None
             if users is None
@@ -68,6 +84,7 @@ class AccessSide:
                 facts,
                 whitelists=config.whitelists,
                 on_refused=self._refused,
+                log_ins=_log_ins(config, clock),
                 distrust=lambda name: self.copies.distrust(name) if self.copies else "",
             )
         )
@@ -113,6 +130,19 @@ class AccessSide:
         if self.gate is not None:
             intake.ask_first(self.refusal)
             intake.judge_first(self.gate)
+
+    def metered(self, need: MeteredNeed, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """The handlers behind the quotas of the settings."""
+        rates = self._config.quotas
+        if not rates.is_on:
+            return dict(handlers)
+        quotas = QuotaGate(Quotas(rates), self._clock, need.loop, has_users=self._config.is_on)
+        need.pulls.on_given = quotas.given
+        need.pop.count_given(quotas.given)
+        quotas.finish = lambda request, peer, work: need.finish(
+            request, peer, lambda: self.served_again(lambda *_: work(), request, peer)
+        )
+        return quotas.guarded(handlers)
 
     @property
     def records(self) -> FoundRecords:
@@ -178,3 +208,8 @@ class AccessSide:
 
 
 _REFUSED_HOSTS_MAX = 1000
+
+
+def _log_ins(config: AccessConfig, clock: Clock) -> LogIns | None:
+    rate = config.failed_log_ins_per_s
+    return LogIns(LogInLimit(rate), clock.elapsed_ms) if rate else None

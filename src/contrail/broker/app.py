@@ -16,7 +16,7 @@ import time
 
 from contrail.broker.access_config import AccessConfig
 from contrail.broker.access_copies import CopiesNeed
-from contrail.broker.access_side import AccessSide, BrokerFacts
+from contrail.broker.access_side import AccessSide, BrokerFacts, MeteredNeed
 from contrail.broker.config import BrokerConfig, FastPath
 from contrail.broker.families import FamiliesNeed, Family, handler_families
 from contrail.broker.fast.path import FastNeed, fast_path
@@ -117,7 +117,12 @@ class Broker:
         self._access_config = access or AccessConfig()
         # The user that was made because there was none, for the operator.
         self.first_user: FirstUser | None = None
-        self._is_fast = config.fast_path is FastPath.ON and self._role.may_go_fast
+        # Quotas are counted over decoded requests.
+        self._is_fast = (
+            config.fast_path is FastPath.ON
+            and self._role.may_go_fast
+            and not self._access_config.quotas.is_on
+        )
         self._ticker: asyncio.Task[None] | None = None
         self._flushes = FlushNews()
         self._tells_flushes = False
@@ -337,6 +342,15 @@ class Broker:
         handlers = guarded(self._handlers(), self.tables.topics.names)
         handlers = self.replicas.gated(handlers)
         handlers = self.tables.expressions.guarded(handlers)
+        handlers = self.access.metered(
+            MeteredNeed(
+                pulls=self.pulls,
+                pop=self.kinds.pop,
+                loop=self._loop,
+                finish=lambda request, peer, work: self.router.finish(request, peer, work),
+            ),
+            handlers,
+        )
         self._wire_routers(self._creations.timed(handlers))
         self.intake = self._make_intake()
         self.intake.lacks_slaves = self.replicas.lacks_slaves

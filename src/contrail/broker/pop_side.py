@@ -182,6 +182,10 @@ class PopSide:
 
         self.waits.serve = self.notifications.serve = served
 
+    def count_given(self, given: Callable[[Request, Peer, int, int], None]) -> None:
+        """Have ``given`` told how many messages and bytes each pop gets."""
+        self._handlers.on_given = given
+
     def table(self) -> dict[int, Handler]:
         families = (self._handlers, self._acks, self._looks, self._operators)
         return {code: handler for family in families for code, handler in family.table().items()}

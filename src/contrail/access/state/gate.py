@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from contrail.access.state.needs import PUB, Facts, Needs, needs_of, topic_need
+from contrail.access.state.quotas import LogInLimit
 from contrail.access.state.rights import Action
 from contrail.access.state.users import User, UserTable
 from contrail.errors import RequestRejected
@@ -33,6 +34,13 @@ class Whitelists(NamedTuple):
     free: frozenset[int] = frozenset()
 
 
+class LogIns(NamedTuple):
+    """The limit of failed log-ins, and the clock that it counts by."""
+
+    limit: LogInLimit
+    elapsed_ms: Callable[[], int]
+
+
 class AccessGate:
     """Judges requests by one table of users."""
 
@@ -43,6 +51,7 @@ class AccessGate:
         *,
         whitelists: Whitelists | None = None,
         on_refused: Callable[[Request, str, str], None] = lambda request, address, remark: None,
+        log_ins: LogIns | None = None,
         distrust: Callable[[str], str] = lambda name: "",
     ) -> None:
         """``on_refused`` gets a refused request, its sender's address and the remark.
@@ -53,6 +62,7 @@ class AccessGate:
         self._facts = facts
         self._whitelists = whitelists or Whitelists()
         self._on_refused = on_refused
+        self._log_ins = log_ins
         self._distrust = distrust
         self._decisions: dict[tuple[str, Needs, str], str | None] = {}
         # The keys of users that may send to a topic, by code, name, topic and address.
@@ -73,7 +83,7 @@ class AccessGate:
             if request.code in self._whitelists.anonymous:
                 self._require_free(request)
                 return
-            user = self._signer(request)
+            user = self._signer(request, _host(peer_address))
             self._require_rights(user, request, _host(peer_address))
         except RequestRejected as refusal:
             if refusal.code == ResponseCode.NO_PERMISSION:
@@ -95,7 +105,12 @@ class AccessGate:
         key = self._senders.get(sender)
         if key is not None:
             return key.has_signed(content, signature)
-        user = self.table.users.get(name.decode("ascii"))
+        text = name.decode("ascii")
+        if self._log_ins is not None and self._log_ins.limit.wait_ms(
+            text, _host(peer_address), self._log_ins.elapsed_ms()
+        ):
+            return False
+        user = self.table.users.get(text)
         key = _NOBODY if user is None else user.key
         if not key.has_signed(content, signature) or user is None or not user.is_enabled:
             return False
@@ -161,17 +176,20 @@ class AccessGate:
                 "name its code in authorizationWhitelist, too"
             )
 
-    def _signer(self, request: Request) -> User:
+    def _signer(self, request: Request, host: str) -> User:
         name = request.fields.get(ACCESS_KEY)
         if not name or SIGNATURE not in request.fields:
             raise _refusal(
                 f"request {describe_code(request.code)} is not signed: this broker has access "
                 "control; give the client an access key and a secret key"
             )
+        self._require_patience(name, host)
         user = self.table.users.get(name)
         key = _NOBODY if user is None else user.key
         is_signed = is_signed_by(key, request.fields, request.body, request.version)
         if user is None or not is_signed:
+            if self._log_ins is not None:
+                self._log_ins.limit.failed(host, self._log_ins.elapsed_ms())
             raise _refusal(
                 f"the signature of {name[:80]!r} is wrong: check its access key and secret key"
             )
@@ -180,7 +198,22 @@ class AccessGate:
         distrust = self._distrust(name)
         if distrust:
             raise _refusal(distrust)
+        if self._log_ins is not None:
+            self._log_ins.limit.succeeded(name, host)
         return user
+
+    def _require_patience(self, name: str, host: str) -> None:
+        """Signatures of an address that fails too often are not looked at for a while."""
+        if self._log_ins is None:
+            return
+        limit, elapsed_ms = self._log_ins
+        wait_ms = limit.wait_ms(name, host, elapsed_ms())
+        if wait_ms:
+            self.counts["not looked at"] += 1
+            raise _refusal(
+                f"too many wrong signatures came from {host}: none of {name[:80]!r} is looked at "
+                f"for {wait_ms} ms (contrailFailedLogInsPerSecond)"
+            )
 
     def _known_user(self, request: Request) -> User:
         """The user of a request whose signature was checked when it came."""

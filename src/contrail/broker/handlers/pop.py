@@ -78,6 +78,8 @@ class PopHandlers:
         self._stats = stats
         self._clock = clock
         self._chance = chance
+        # Told how many messages and bytes a pop was given; None while nobody counts them.
+        self.on_given: Callable[[Request, Peer, int, int], None] | None = None
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -109,6 +111,9 @@ class PopHandlers:
             # Offsets moved past messages that the filter does not want.
             return self._nothing(request, peer, plan, read)
         pending.response = self._found(plan, read, given, pop_time_ms, revive_queue)
+        if self.on_given is not None:
+            byte_count = sum(one.result.byte_count for one, _ in given)
+            self.on_given(request, peer, read.message_count, byte_count)
         if read.rest_count > 0:
             self._waits.wake_next(_key_of(plan))
         return LATER

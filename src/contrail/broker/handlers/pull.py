@@ -71,6 +71,9 @@ class PullHandler:
         self.keeps_progress = True
         # Raises for a pull that has waited and lost its right meanwhile.
         self.require_still: Callable[[Request, Peer], None] = lambda request, peer: None
+        # Told how many messages and bytes a pull was given; None while nobody counts them.
+        self.on_given: Callable[[Request, Peer, int, int], None] | None = None
+        self._given = (0, 0)
         self._filtered = FilteredReads(settings, store)
         self.cold_reads = ColdReads(store, self._answer_far)
         self.held = HeldPulls(
@@ -110,6 +113,7 @@ class PullHandler:
 
     def _served(self, request: Request, peer: Peer, plan: PullPlan) -> Answer:
         response, may_wait = self._execute(plan)
+        self._tell_given(request, peer)
         if may_wait and plan.may_wait:
             if self._hold(request, peer, plan):
                 return LATER
@@ -173,7 +177,13 @@ class PullHandler:
         request, peer = request_of(pull), pull.peer
         answer = self._attempted(peer, lambda: self._execute(self._planned_again(request, peer))[0])
         assert isinstance(answer, Response), "nobody is held twice"
+        self._tell_given(request, peer)
         return answer
+
+    def _tell_given(self, request: Request, peer: Peer) -> None:
+        given, self._given = self._given, (0, 0)
+        if self.on_given is not None and given[0]:
+            self.on_given(request, peer, *given)
 
     def _planned_again(self, request: Request, peer: Peer) -> PullPlan:
         """The plan of a pull that has waited, as rights and tables are now."""
@@ -214,6 +224,7 @@ class PullHandler:
         if response.code == ResponseCode.SUCCESS:
             names = (plan.topic_name, plan.group)
             self._stats.pulled(names, result.message_count, result.byte_count)
+            self._given = (result.message_count, result.byte_count)
         else:
             self._stats.pull_missed()
         return response, response.code == ResponseCode.PULL_NOT_FOUND
