@@ -103,3 +103,36 @@ def test_unusable_words_are_told_before_anything_changes(
     at: tuple[str, ...], words: tuple[str, ...], told: str
 ) -> None:
     one_line(contrail("acl", *words, *at), 2, told)
+
+
+@pytest.mark.proves("access.administration.carried")
+def test_accounts_of_acl_1_are_imported_and_users_of_ours_exported(
+    cluster: LocalCluster, at: tuple[str, ...], tmp_path: Path
+) -> None:
+    old = tmp_path / "plain_acl.yml"
+    old.write_text(
+        "globalWhiteRemoteAddresses:\n- 10.0.0.*\naccounts:\n- accessKey: old\n"
+        "  secretKey: the-old-secret\n  defaultTopicPerm: DENY\n  topicPerms:\n  - orders=PUB\n"
+    )
+    printed = done("acl", "import", str(old), *at).out
+    assert "10.0.0.* is left out" in printed
+    with Signer(cluster.brokers[1], Credentials("old", "the-old-secret")) as client:
+        send = RequestCode.SEND_MESSAGE_V2
+        assert client.ask(send, send_fields("orders"), b"x").code == 0
+        assert client.ask(send, send_fields("bills"), b"x").code == ResponseCode.NO_PERMISSION
+    # A broker tells no passwords; its folder has them.
+    told, kept = tmp_path / "told.json", tmp_path / "kept.json"
+    first = cluster.brokers[0]
+    printed = done("acl", "export", str(told), "--broker", first.name, *at).out
+    assert "without passwords" in printed and "the-old-secret" not in told.read_text()
+    done("acl", "export", str(kept), "--folder", str(first.folder / "store"))
+    assert "the-old-secret" in kept.read_text() and kept.stat().st_mode & 0o077 == 0
+    again = contrail("acl", "export", str(kept), "--folder", str(first.folder / "store"))
+    one_line(again, 2, "cannot be made")
+    done("acl", "user", "old", "--delete", "--yes", *at)
+    one_line(contrail("acl", "import", str(told), *at), 1, "no password")
+    done("acl", "import", str(kept), *at)
+    with Signer(first, Credentials("old", "the-old-secret")) as client:
+        assert client.ask(send, send_fields("orders"), b"x").code == 0
+    old.write_text("accounts:\n- accessKey: a\n  secretKey: b\n  topicPerms:\n  - t=ANY\n")
+    one_line(contrail("acl", "import", str(old), *at), 2, "line 4")

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from contrail.model import fastjson
+from contrail.protocol.codes import ResponseCode
 from contrail.testing import eventually
 from tests.interop.differential.raw import RawConnection
 from tests.interop.peers import JavaPeer, PeerFailed, java_peer, own_environment
@@ -386,7 +387,8 @@ def answers(nameserver: str) -> bool:
 def broker_answers(address: str) -> bool:
     try:
         with RawConnection(address) as connection:
-            return connection.ask(_GET_BROKER_RUNTIME_INFO).code == 0
+            # With access control it refuses what is not signed, and is ready.
+            return connection.ask(_GET_BROKER_RUNTIME_INFO).code in (0, ResponseCode.NO_PERMISSION)
     except OSError:
         return False
 

@@ -24,7 +24,7 @@ from contrail.broker.services.access_table import AccessTable
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
-from contrail.protocol.codes import RequestCode, describe_code
+from contrail.protocol.codes import RequestCode, ResponseCode, describe_code
 from contrail.protocol.command import Request, Response
 from contrail.runtime.schedule import Schedule
 from contrail.runtime.sparse_log import SparseLog
@@ -95,7 +95,8 @@ class AccessSide:
             return {}
         copies = self.copies
         if copies is None:
-            return AccessAdminHandlers(self._users, clock=self._clock).table()
+            alone = AccessAdminHandlers(self._users, clock=self._clock).table()
+            return {**alone, RequestCode.GET_SEALED_USERS: _no_secret}
         own = AccessAdminHandlers(
             self._users,
             clock=self._clock,
@@ -213,3 +214,10 @@ _REFUSED_HOSTS_MAX = 1000
 def _log_ins(config: AccessConfig, clock: Clock) -> LogIns | None:
     rate = config.failed_log_ins_per_s
     return LogIns(LogInLimit(rate), clock.elapsed_ms) if rate else None
+
+
+def _no_secret(request: Request, peer: Peer) -> Answer:
+    raise RequestRejected(
+        ResponseCode.NO_PERMISSION,
+        "users and rights travel sealed under a cluster secret: set contrailClusterSecretFile",
+    )

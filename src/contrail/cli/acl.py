@@ -21,13 +21,13 @@ from contrail.access.state.rights import (
     deciding_entry,
 )
 from contrail.access.state.users import SUBJECT_PREFIX, parse_policies
+from contrail.cli.acl_carried import changed_at, export_users, import_users, require_one
 from contrail.cli.exits import CommandFailed, NotFound
 from contrail.cli.output import AsJson, Yes, agree, print_facts, print_json, print_rows
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError
 from contrail.protocol.codes import RequestCode
-from contrail.protocol.json_style import encode_body
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -39,13 +39,15 @@ Broker = Annotated[
 Default = Annotated[
     bool, typer.Option("--default", help="The Default policy: asked if no Custom one matches.")
 ]
+app.command("export")(export_users)
+app.command("import")(import_users)
 _PASSWORD_BYTES = 24
 _RIGHTS = ["user", "policy", "resource", "actions", "sources", "decision"]
 
 
 @app.callback()
 def acl() -> None:
-    """Users and rights: init, user, grant, revoke, show, explain."""
+    """Users and rights: init, user, grant, revoke, show, explain, export, import."""
 
 
 @app.command()
@@ -92,8 +94,11 @@ def user(
         if delete:
             _require_known(name, known)
             agree([f"delete user {name} with all its rights"], yes=yes)
-            for address in brokers:
-                client.ask_broker(address, RequestCode.AUTH_DELETE_USER, {"username": name})
+            fields = {"username": name}
+            require_one(
+                changed_at(client, address, RequestCode.AUTH_DELETE_USER, fields)
+                for address in brokers
+            )
             return
         given = {
             "userType": kind,
@@ -108,10 +113,13 @@ def user(
                     "that all of them have the same password"
                 )
             made_up = given["password"] = secrets.token_urlsafe(_PASSWORD_BYTES)
-        body = encode_body({part: text for part, text in given.items() if text is not None})
-        for address in brokers:
-            code = RequestCode.AUTH_UPDATE_USER if known[address] else RequestCode.AUTH_CREATE_USER
-            client.ask_broker(address, code, {"username": name}, body)
+        body = {part: text for part, text in given.items() if text is not None}
+        update, create = RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_CREATE_USER
+        fields = {"username": name}
+        require_one(
+            changed_at(client, address, update if known[address] else create, fields, body)
+            for address in brokers
+        )
     if made_up is not None:
         print(f"the password of {name} is {made_up}: it is shown only now")
 
@@ -151,10 +159,12 @@ def grant(
     except RightsInvalid as error:
         raise ConfigError(str(error)) from error
     with open_admin(namesrv, ctx) as client:
-        body = encode_body({"subject": SUBJECT_PREFIX + name, "policies": policies})
-        for address in _brokers(client, broker):
-            fields = {"subject": SUBJECT_PREFIX + name}
-            client.ask_broker(address, RequestCode.AUTH_UPDATE_ACL, fields, body)
+        body = {"subject": SUBJECT_PREFIX + name, "policies": policies}
+        fields = {"subject": SUBJECT_PREFIX + name}
+        require_one(
+            changed_at(client, address, RequestCode.AUTH_UPDATE_ACL, fields, body)
+            for address in _brokers(client, broker)
+        )
 
 
 @app.command()
@@ -178,8 +188,9 @@ def revoke(
         brokers = _brokers(client, broker)
         _require_known(name, {one: _user_at(client, one, name) is not None for one in brokers})
         agree([f"take from user {name} the right on {resource or 'all resources'}"], yes=yes)
-        for address in brokers:
-            client.ask_broker(address, RequestCode.AUTH_DELETE_ACL, fields)
+        require_one(
+            changed_at(client, address, RequestCode.AUTH_DELETE_ACL, fields) for address in brokers
+        )
 
 
 @app.command()
@@ -272,7 +283,7 @@ def _policy(default: bool) -> PolicyType:
 
 
 def _brokers(client: Admin, broker: str | None) -> list[str]:
-    """The addresses of all brokers, slaves too, or of one: each has a table of its own."""
+    """The addresses of all brokers, slaves too, or of one; a slave follows its master's table."""
     if broker is not None:
         return [broker]
     return [one.address for one in client.brokers()]

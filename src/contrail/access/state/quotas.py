@@ -114,8 +114,8 @@ class Quotas:
 class LogInLimit:
     """How many failed log-ins of one address are looked at: so many a second.
 
-    A user that has signed rightly from an address goes on to be looked at there: whoever guesses
-    behind the same address locks nobody else out.
+    A user that has signed rightly from an address goes on to be looked at there: a client that
+    guesses behind the same address locks nobody else out.
     """
 
     def __init__(self, failures_per_s: int) -> None:

@@ -106,6 +106,22 @@ def _carry_out(work: Work, table: UserTable) -> None:
         _log.warning("a change of users is left out: %s", refusal)
 
 
+def read_users(files: FileSystem, root: Path) -> UserTable:
+    """The users of a folder, as its file has them; none without one.
+
+    Raises:
+        StateFileDamaged: the file is damaged.
+    """
+    path = root / CONFIG_FOLDER / FILE_NAME
+    read = read_state(files, path, sealed=True, parse=_parse, set_aside=False)
+    if read.source == "backup" and files.exists(path):
+        raise StateFileDamaged(
+            f"{read.problem}. The backup may hold rights that were taken away since: restore "
+            f"{path} from a copy, or move it away to begin with the backup"
+        )
+    return read.value or UserTable()
+
+
 def load_access_table(
     files: FileSystem,
     root: Path,

@@ -80,7 +80,7 @@ class FollowedUsers:
     ) -> None:
         """``leader`` is the address of the broker that leads, empty while it is unknown; None says
         that this broker's own table counts. With ``newest_counts`` a table of an earlier generation
-        is not taken: whoever leads a failover group may have missed changes.
+        is not taken: the leader of a failover group may have missed changes.
         """
         self._users = users
         self._secret = secret
