@@ -136,3 +136,25 @@ def test_accounts_of_acl_1_are_imported_and_users_of_ours_exported(
         assert client.ask(send, send_fields("orders"), b"x").code == 0
     old.write_text("accounts:\n- accessKey: a\n  secretKey: b\n  topicPerms:\n  - t=ANY\n")
     one_line(contrail("acl", "import", str(old), *at), 2, "line 4")
+
+
+@pytest.mark.proves("access.guards.audit")
+def test_the_audit_trail_has_changes_and_refusals_and_no_secrets(
+    cluster: LocalCluster, at: tuple[str, ...], tmp_path: Path
+) -> None:
+    broker = cluster.brokers[0]
+    password = done("acl", "user", "watched", *at).out.split(" is ")[1].split(":")[0]
+    done("acl", "grant", "watched", "Topic:orders", "Pub", *at)
+    with Signer(broker, Credentials("watched", "a wrong password")) as client:
+        client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x")
+    folder = str(broker.folder / "store")
+    changes = valid_json("audit", "audit", folder, "--changes", "--last", "2")
+    assert [one["user"] for one in changes] == [ADMIN.access_key] * 2
+    assert "created user 'watched'" in changes[0]["what"] and "Topic:orders" in changes[1]["what"]
+    refused = valid_json("audit", "audit", folder, "--refused")
+    assert refused and all(one["address"].startswith("127.0.0.1:") for one in refused)
+    assert password not in str(valid_json("audit", "audit", folder, "--last", "1000"))
+    assert "watched" in done("audit", folder).out
+    assert not valid_json("audit", "audit", folder, "--user", "nobody")
+    one_line(contrail("audit", folder, "--refused", "--changes"), 2, "--changes")
+    one_line(contrail("audit", str(tmp_path)), 5, "no contrailAudit.jsonl")

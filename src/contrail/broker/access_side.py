@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from contrail.access.state.gate import AccessGate, LogIns
 from contrail.access.state.quotas import LogInLimit, Quotas
@@ -21,11 +22,13 @@ from contrail.broker.handlers.quotas import Finish, QuotaGate
 from contrail.broker.intake import Intake
 from contrail.broker.pop_side import PopSide
 from contrail.broker.services.access_table import AccessTable
+from contrail.broker.services.audit_trail import REFUSED, AuditTrail
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
 from contrail.protocol.codes import RequestCode, ResponseCode, describe_code
 from contrail.protocol.command import Request, Response
+from contrail.protocol.signing import ACCESS_KEY
 from contrail.runtime.schedule import Schedule
 from contrail.runtime.sparse_log import SparseLog
 from contrail.runtime.turns import LaterCalls
@@ -68,8 +71,12 @@ class AccessSide:
         users: AccessTable | None,
         facts: BrokerFacts,
         clock: Clock,
+        *,
+        root: Path,
     ) -> None:
+        """``root`` is the store folder, where the audit trail is written."""
         self._config = config
+        self._trail = AuditTrail(root)
         self._users = users
         self._clock = clock
         # By address, so that one that is refused all the time hides no other; bounded.
@@ -95,13 +102,14 @@ class AccessSide:
             return {}
         copies = self.copies
         if copies is None:
-            alone = AccessAdminHandlers(self._users, clock=self._clock).table()
+            alone = AccessAdminHandlers(self._users, clock=self._clock, trail=self._trail).table()
             return {**alone, RequestCode.GET_SEALED_USERS: _no_secret}
         own = AccessAdminHandlers(
             self._users,
             clock=self._clock,
             leader=lambda: copies.leader,
             when_known=copies.when_known,
+            trail=self._trail,
         )
         return {**own.table(), **copies.table()}
 
@@ -199,13 +207,11 @@ class AccessSide:
             if len(self._refusals) >= _REFUSED_HOSTS_MAX:
                 self._refusals.clear()
             log = self._refusals[host] = SparseLog(_audit)
-        log.warning(
-            self._clock.now_ms(),
-            "request %s of %s was refused: %s",
-            describe_code(request.code),
-            address,
-            remark,
-        )
+        now_ms = self._clock.now_ms()
+        code = describe_code(request.code)
+        if log.warning(now_ms, "request %s of %s was refused: %s", code, address, remark):
+            user = request.fields.get(ACCESS_KEY, "")
+            self._trail.write(now_ms, REFUSED, user, address, f"request {code}: {remark}")
 
 
 _REFUSED_HOSTS_MAX = 1000

@@ -375,7 +375,13 @@ class Broker:
             has=lambda topic: self.tables.topics.table.get(topic) is not None,
             topics_of_sink=lambda sink_id: self.kinds.sinks.topics_of(sink_id),
         )
-        self.access = AccessSide(self._access_config, self._users, facts, self._clock)
+        self.access = AccessSide(
+            self._access_config,
+            self._users,
+            facts,
+            self._clock,
+            root=self._store_config.root,
+        )
         self.access.watch(self._rights_changed)
 
     def _rights_changed(self) -> None:

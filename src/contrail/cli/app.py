@@ -65,6 +65,7 @@ SECTIONS = {
         "cluster": _group("cluster", "The brokers of a cluster and how they are."),
         "replication": _group("replication", "Masters and slaves: how far they are; their secret."),
         "acl": _group("acl", "Users and rights of brokers with access control."),
+        "audit": _group("audit", "Who changed users and rights, and who was refused."),
         "ctx": _group("ctx", "Named clusters, so that no address is typed twice."),
         "mqadmin": _group("mqadmin.app", "Apache's mqadmin commands under their own names."),
     },

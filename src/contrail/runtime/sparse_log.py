@@ -16,14 +16,16 @@ class SparseLog:
         self._told_ms: int | None = None
         self._left_out = 0
 
-    def warning(self, now_ms: int, text: str, *values: object) -> None:
+    def warning(self, now_ms: int, text: str, *values: object) -> bool:
+        """Whether the line was written."""
         told_ms = self._told_ms
         # A clock that was set back must not silence the log for longer than a minute.
         if told_ms is not None and 0 <= now_ms - told_ms < self._interval_ms:
             self._left_out += 1
-            return
+            return False
         if self._left_out:
             text += " (and %d like it since the last such line)"
             values = (*values, self._left_out)
         self._told_ms, self._left_out = now_ms, 0
         self._log.warning(text, *values)
+        return True

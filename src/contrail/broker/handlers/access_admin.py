@@ -29,6 +29,7 @@ from contrail.access.state.users import (
 )
 from contrail.broker.handlers.saved_answers import SavedAnswer
 from contrail.broker.services.access_table import AccessTable, Work
+from contrail.broker.services.audit_trail import DONE, AuditTrail
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
 from contrail.model.fastjson import JsonValue
@@ -53,6 +54,7 @@ class AccessAdminHandlers:
         clock: Clock,
         leader: Callable[[], str | None] = lambda: None,
         when_known: Callable[[Done], Done] = lambda done: done,
+        trail: AuditTrail | None = None,
     ) -> None:
         """``leader`` is the broker whose table counts, None for this one. ``when_known`` has the
         end of a change wait for replicas.
@@ -61,6 +63,7 @@ class AccessAdminHandlers:
         self._clock = clock
         self._leader = leader
         self._when_known = when_known
+        self._trail = trail
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -202,11 +205,16 @@ class AccessAdminHandlers:
             request,
             peer,
             "the table of users",
-            then=lambda: _audit.info("%s at %s %s", asker, address, text),
+            then=lambda: self._note(asker, address, text),
         )
         with _refusals():
             self._access.change(work, self._clock.now_ms(), self._when_known(saved.done))
         return saved.answer()
+
+    def _note(self, asker: str, address: str, text: str) -> None:
+        _audit.info("%s at %s %s", asker, address, text)
+        if self._trail is not None:
+            self._trail.write(self._clock.now_ms(), DONE, asker, address, text)
 
 
 class _UserGiven:
