@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from contrail.access.state.gate import Whitelists
 from contrail.access.state.quotas import QuotaRates, Rates
 from contrail.broker.config import BrokerConfig
+from contrail.broker.services.cluster_secret import read_cluster_secret
 from contrail.errors import ConfigError
 from contrail.model.settings import properties_of, read_settings, require_sound, setting
 from contrail.protocol.codes import CodeClass
@@ -42,6 +44,7 @@ class AccessConfig:
     authorization_whitelist: str = setting(_FREE, "")
     admin_networks: str = setting(_ADMIN_NETWORKS, "")
     trusted_networks: str = setting(_TRUSTED_NETWORKS, "")
+    key_path: str = setting("contrailAclKeyFile", "")
     failed_log_ins_per_s: int = setting("contrailFailedLogInsPerSecond", 10, lowest=0)
     user_messages: int = setting("contrailQuotaUserMessages", 0, lowest=0)
     user_bytes: int = setting("contrailQuotaUserBytes", 0, lowest=0)
@@ -91,6 +94,15 @@ class AccessConfig:
     def inner(self) -> Credentials | None:
         """The Super user by which brokers sign among themselves."""
         return _credentials(_INNER_CREDENTIALS, self.inner_credentials, "accessKey", "secretKey")
+
+    def wrapping_key(self) -> bytes | None:
+        """The key of the table's file, from a file of its own; None for a plain table.
+
+        Raises:
+            ConfigError: the file of the key cannot be used.
+        """
+        path = self.key_path
+        return read_cluster_secret(Path(path), "contrailAclKeyFile") if path else None
 
     @property
     def quotas(self) -> QuotaRates:

@@ -313,14 +313,16 @@ class Broker:
         self.tables.batch_topics.check_sink = self.store.check_batch_topic
 
     def _load_users(self) -> AccessTable:
+        key = self._access_config.wrapping_key()
         table, self.first_user = load_access_table(
             self._files,
             self._store_config.root,
             first_user=self._access_config.first_user,
             inner=self._access_config.inner,
             new_password=lambda: secrets.token_urlsafe(PASSWORD_BYTES),
+            key=key,
         )
-        return AccessTable(table, self.tables.persistence)
+        return AccessTable(table, self.tables.persistence, key=key)
 
     def _recall_key(self) -> RecallKey:
         return load_recall_key(

@@ -24,6 +24,7 @@ from contrail.access.state.users import (
     user_fields,
 )
 from contrail.broker.services.access_table import read_users
+from contrail.broker.services.cluster_secret import read_cluster_secret
 from contrail.cli.exits import CommandFailed
 from contrail.cli.output import print_rows
 from contrail.cli.target import ContextName, NameServers, open_admin
@@ -57,12 +58,16 @@ def export_users(
         Path | None,
         typer.Option("--folder", metavar="DIR", help="Read a store folder, passwords too."),
     ] = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option("--key-file", metavar="FILE", help="The folder's contrailAclKeyFile."),
+    ] = None,
 ) -> None:
     """Write users and rights to a new file that only its owner may read."""
     if (broker is None) == (folder is None):
         raise ConfigError("say --broker for a running broker, or --folder for a store folder")
     if folder is not None:
-        found = _of_folder(folder)
+        found = _of_folder(folder, key_file)
     else:
         with open_admin(namesrv, ctx) as client:
             assert broker is not None
@@ -148,8 +153,9 @@ def _of_broker(client: Admin, broker: str) -> Carried:
     return _checked(found, f"the answer of {broker}")
 
 
-def _of_folder(folder: Path) -> Carried:
-    table = read_users(FileSystem(), folder)
+def _of_folder(folder: Path, key_file: Path | None) -> Carried:
+    key = None if key_file is None else read_cluster_secret(key_file, "--key-file")
+    table = read_users(FileSystem(), folder, key)
     users = [{**user_fields(one), "password": one.password} for one in table.users.values()]
     acls = [
         {"subject": one.subject, "policies": policies_fields(one.policies)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from contrail.broker.access_config import (
@@ -87,3 +89,26 @@ def test_an_open_listener_is_warned_about() -> None:
     assert len(found) == 2 and "TLS" in found[0] and "metrics" in found[1]
     assert access_warnings(read(), BrokerConfig(), TlsMode.DISABLED) == []
     assert access_warnings(AccessConfig(), outside, TlsMode.DISABLED) == []
+
+
+@pytest.mark.proves("access.settings.wrapped")
+def test_the_key_of_the_table_is_read_from_a_file_for_its_owner_alone(tmp_path: Path) -> None:
+    assert AccessConfig().wrapping_key() is None
+    path = tmp_path / "key"
+    config = AccessConfig(key_path=str(path))
+    with pytest.raises(ConfigError, match="contrailAclKeyFile"):
+        config.wrapping_key()
+    path.write_text("ab" * 32)
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="others than its owner"):
+        config.wrapping_key()
+    path.chmod(0o600)
+    assert config.wrapping_key() == b"\xab" * 32
+
+
+@pytest.mark.proves("access.guards.quotas")
+def test_quotas_of_users_need_users() -> None:
+    with pytest.raises(ConfigError, match="nothing tells the users"):
+        AccessConfig(user_bytes=1)
+    assert not AccessConfig().quotas.is_on
+    assert AccessConfig(topic_messages=5).quotas.is_on

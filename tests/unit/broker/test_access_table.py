@@ -14,6 +14,7 @@ from contrail.broker.services.access_table import (
     AccessTable,
     FirstUser,
     load_access_table,
+    read_users,
 )
 from contrail.broker.services.persistence import Persistence
 from contrail.errors import StateFileDamaged, StoreError
@@ -151,3 +152,34 @@ def test_a_damaged_file_refuses_the_start_even_with_a_sound_backup(
     # A crash between the two renames of a write leaves the backup alone: nothing is lost then.
     path.unlink()
     assert "alice" not in load(tmp_path)[0].users
+
+
+@pytest.mark.proves("access.settings.wrapped")
+def test_a_wrapped_file_tells_nothing_without_its_key(tmp_path: Path) -> None:
+    def load_by(key: bytes | None) -> UserTable:
+        return load_access_table(
+            FileSystem(), tmp_path, first_user=ROOT, inner=None, new_password=str, key=key
+        )[0]
+
+    key = b"k" * 32
+    # A plain file of before is wrapped with its backup.
+    load(tmp_path, ROOT)
+    assert change(tmp_path, lambda table: table.create_user("shop", "shop-secret")) == [None]
+    assert load_by(key).require("shop").password == "shop-secret"
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or b"secret" not in path.read_bytes(), path
+        assert not path.is_file() or stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    async def make_another() -> None:
+        persistence = Persistence(tmp_path, FileSystem())
+        access = AccessTable(load_by(key), persistence, key=key)
+        access.change(lambda table: table.create_user("late", "late-secret"), 0)
+        await persistence.settled()
+        await persistence.close()
+
+    asyncio.run(make_another())
+    assert load_by(key).require("late").password == "late-secret"
+    assert read_users(FileSystem(), tmp_path, key).require("late")
+    for wrong in (None, b"x" * 32):
+        with pytest.raises(StateFileDamaged, match="contrailAclKeyFile" if not wrong else "key"):
+            load_by(wrong)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.producers import ProducerTable
 from tests.fakes.peers import FakePeer
@@ -53,3 +55,26 @@ def test_a_client_whose_heartbeats_have_stopped_is_not_found() -> None:
     _join(table, peer, "c")
     table.expire(121_000)
     assert _peer_of(table, "c") is None
+
+
+@pytest.mark.proves("access.gate.claims")
+def test_a_client_id_belongs_to_the_user_that_connected_with_it_first() -> None:
+    table, alice, mallory = ProducerTable(), FakePeer(), FakePeer()
+
+    def join(peer: FakePeer, user: str) -> None:
+        channel = ClientChannel(peer, "c", "JAVA", 479, 0)
+        channel.user = user
+        table.register("p", channel)
+
+    join(alice, "alice")
+    join(mallory, "mallory")
+    assert _peer_of(table, "c") is alice
+    join(alice, "alice")
+    join(mallory, "mallory")
+    assert _peer_of(table, "c") is alice
+    table.close(alice)
+    # A reply to alice goes to nobody else while the other connection lasts.
+    assert _peer_of(table, "c") is None
+    table.close(mallory)
+    join(mallory, "mallory")
+    assert _peer_of(table, "c") is mallory

@@ -7,12 +7,15 @@ rights that were taken away since.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from contrail.access.state.sealing import SALT_BYTES, seal, unseal
 from contrail.access.state.users import (
     AccessRefused,
     UserTable,
@@ -25,7 +28,7 @@ from contrail.errors import StateFileDamaged
 from contrail.protocol.signing import Credentials
 from contrail.runtime.durable_changes import Done, DurableChanges, ignore
 from contrail.runtime.files import FileSystem
-from contrail.runtime.state_file import read_state, write_state
+from contrail.runtime.state_file import StateRead, read_state, write_state
 from contrail.store import CONFIG_FOLDER
 
 _log = logging.getLogger(__name__)
@@ -33,6 +36,8 @@ _log = logging.getLogger(__name__)
 FILE_NAME = "contrailAcl.json"
 FIRST_USER = "admin"
 _OWNER_ONLY = 0o600
+_WRAPPED = "wrapped"
+_CONTEXT = b"contrail users at rest"
 
 Work = Callable[[UserTable], None]
 """One change of a table; raises ``AccessRefused``, and leaves the table as it was."""
@@ -48,8 +53,12 @@ class FirstUser(NamedTuple):
 class AccessTable:
     """The users of this broker. ``on_change`` is called when a change has taken effect."""
 
-    def __init__(self, table: UserTable, persistence: Persistence) -> None:
+    def __init__(
+        self, table: UserTable, persistence: Persistence, *, key: bytes | None = None
+    ) -> None:
+        """With a ``key`` the file is wrapped: it tells nothing without it."""
         self.table = table
+        self._key = key
         self.on_change: Callable[[], None] = ignore_change
         self._changes: DurableChanges[int, Work] = DurableChanges(
             lambda done: persistence.when_written(FILE_NAME, done)
@@ -91,8 +100,8 @@ class AccessTable:
         return table
 
     def _snapshot(self) -> Render:
-        table = self._planned()
-        return lambda: _render(table)
+        table, key = self._planned(), self._key
+        return lambda: _render(table, key)
 
 
 def ignore_change() -> None:
@@ -106,20 +115,33 @@ def _carry_out(work: Work, table: UserTable) -> None:
         _log.warning("a change of users is left out: %s", refusal)
 
 
-def read_users(files: FileSystem, root: Path) -> UserTable:
+class _Wrapped(NamedTuple):
+    """A table's file, and whether it was wrapped."""
+
+    table: UserTable
+    is_wrapped: bool
+
+
+def read_users(files: FileSystem, root: Path, key: bytes | None = None) -> UserTable:
     """The users of a folder, as its file has them; none without one.
 
     Raises:
-        StateFileDamaged: the file is damaged.
+        StateFileDamaged: the file is damaged, or wrapped under another key.
     """
-    path = root / CONFIG_FOLDER / FILE_NAME
-    read = read_state(files, path, sealed=True, parse=_parse, set_aside=False)
+    read = _read(files, root / CONFIG_FOLDER / FILE_NAME, key)
+    return read.value.table if read.value else UserTable()
+
+
+def _read(files: FileSystem, path: Path, key: bytes | None) -> StateRead[_Wrapped]:
+    read = read_state(
+        files, path, sealed=True, parse=lambda data: _parse(data, key), set_aside=False
+    )
     if read.source == "backup" and files.exists(path):
         raise StateFileDamaged(
             f"{read.problem}. The backup may hold rights that were taken away since: restore "
             f"{path} from a copy, or move it away to begin with the backup"
         )
-    return read.value or UserTable()
+    return read
 
 
 def load_access_table(
@@ -129,6 +151,7 @@ def load_access_table(
     first_user: Credentials | None,
     inner: Credentials | None,
     new_password: Callable[[], str],
+    key: bytes | None = None,
 ) -> tuple[UserTable, FirstUser | None]:
     """The table of a folder, with the users of the settings; and a user that was made up.
 
@@ -136,13 +159,8 @@ def load_access_table(
         StateFileDamaged: the file is damaged.
     """
     path = root / CONFIG_FOLDER / FILE_NAME
-    read = read_state(files, path, sealed=True, parse=_parse, set_aside=False)
-    if read.source == "backup" and files.exists(path):
-        raise StateFileDamaged(
-            f"{read.problem}. The backup may hold rights that were taken away since: restore "
-            f"{path} from a copy, or move it away to begin with the backup"
-        )
-    table = read.value or UserTable()
+    read = _read(files, path, key)
+    table = read.value.table if read.value else UserTable()
     generation = table.generation
     made: FirstUser | None = None
     for credentials in (first_user, inner):
@@ -151,8 +169,12 @@ def load_access_table(
     if not any(user.is_super and user.is_enabled for user in table.users.values()):
         made = FirstUser(_free_name(table), new_password())
         table.create_user(made.name, made.password, UserType.SUPER)
-    if table.generation != generation or read.source == "none":
-        write_state(files, path, _render(table), sealed=True, mode=_OWNER_ONLY)
+    is_bare = key is not None and read.value is not None and not read.value.is_wrapped
+    if table.generation != generation or read.source == "none" or is_bare:
+        write_state(files, path, _render(table, key), sealed=True, mode=_OWNER_ONLY)
+    if is_bare:
+        # Once more, so that the backup is wrapped, too.
+        write_state(files, path, _render(table, key), sealed=True, mode=_OWNER_ONLY)
     return table, made
 
 
@@ -177,9 +199,19 @@ def _free_name(table: UserTable) -> str:
     return name
 
 
-def _render(table: UserTable) -> bytes:
-    return json.dumps(table_fields(table), indent=1).encode()
+def _render(table: UserTable, key: bytes | None) -> bytes:
+    data = json.dumps(table_fields(table), indent=1).encode()
+    if key is None:
+        return data
+    sealed = seal(key, _CONTEXT, data, secrets.token_bytes(SALT_BYTES))
+    return json.dumps({_WRAPPED: base64.b64encode(sealed).decode()}).encode()
 
 
-def _parse(data: bytes) -> UserTable:
-    return parse_table(json.loads(data))
+def _parse(data: bytes, key: bytes | None) -> _Wrapped:
+    document = json.loads(data)
+    if not isinstance(document, dict) or _WRAPPED not in document:
+        return _Wrapped(parse_table(document), False)
+    if key is None:
+        raise ValueError("it is wrapped: set contrailAclKeyFile to the file of its key")
+    sealed = base64.b64decode(document[_WRAPPED], validate=True)
+    return _Wrapped(parse_table(json.loads(unseal(key, _CONTEXT, sealed))), True)

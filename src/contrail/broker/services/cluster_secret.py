@@ -17,8 +17,8 @@ _OWNER_ONLY = 0o600
 _FILE_BYTES_MAX = 1024
 
 
-def read_cluster_secret(path: Path) -> bytes:
-    """The secret of a file.
+def read_cluster_secret(path: Path, setting_name: str = "contrailClusterSecretFile") -> bytes:
+    """The secret of a file, which ``setting_name`` names.
 
     Raises:
         ConfigError: the file is missing, holds no secret, or others may read it.
@@ -29,25 +29,26 @@ def read_cluster_secret(path: Path) -> bytes:
         secret = bytes.fromhex(text)
     except OSError as error:
         raise ConfigError(
-            f"contrailClusterSecretFile={path} cannot be read ({error.strerror}): "
+            f"{setting_name}={path} cannot be read ({error.strerror}): "
             "`contrail replication secret` makes one"
         ) from error
     except ValueError:
-        raise _refusal(path, "it is no line of hexadecimal digits") from None
+        raise _refusal(setting_name, path, "it is no line of hexadecimal digits") from None
     if mode & 0o077:
         raise ConfigError(
-            f"contrailClusterSecretFile={path} is refused: others than its owner may use it (mode "
+            f"{setting_name}={path} is refused: others than its owner may use it (mode "
             f"{mode:04o}); say `chmod 600 {path}`"
         )
     if len(secret) < SECRET_BYTES:
-        raise _refusal(path, f"its secret has {len(secret)} bytes, and {SECRET_BYTES} are needed")
+        raise _refusal(
+            setting_name, path, f"its secret has {len(secret)} bytes, and {SECRET_BYTES} are needed"
+        )
     return secret
 
 
-def _refusal(path: Path, reason: str) -> ConfigError:
+def _refusal(setting_name: str, path: Path, reason: str) -> ConfigError:
     return ConfigError(
-        f"contrailClusterSecretFile={path} is refused: {reason}; "
-        "`contrail replication secret` makes one"
+        f"{setting_name}={path} is refused: {reason}; `contrail replication secret` makes one"
     )
 
 

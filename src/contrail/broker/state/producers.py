@@ -21,6 +21,9 @@ class ProducerTable:
         self._groups_of: dict[Peer, set[str]] = {}
         # In the order they came: of a client that came back, the last connection is the live one.
         self._channels_of: dict[str, dict[tuple[str, Peer], ClientChannel]] = {}
+        # The user that a client id belongs to: the first of its connections' users, until all of
+        # them are gone. Group and client id are mere claims, and replies follow the id.
+        self._holders: dict[str, str] = {}
         self.groups: Mapping[str, Mapping[Peer, ClientChannel]] = MappingProxyType(self._groups)
 
     def register(self, group: str, channel: ClientChannel) -> bool:
@@ -42,8 +45,10 @@ class ProducerTable:
         return list(self._groups.get(group, {}).values())
 
     def channel_of(self, client_id: str) -> ClientChannel | None:
-        """Where a client that produces for any group was heard from last."""
-        return next(reversed(self._channels_of.get(client_id, {}).values()), None)
+        """Where a client that produces for any group was heard from last, as its first user."""
+        holder = self._holders.get(client_id)
+        channels = self._channels_of.get(client_id, {})
+        return next((one for one in reversed(channels.values()) if one.user == holder), None)
 
     def has_room(self, group: str, channel: ClientChannel) -> bool:
         """Whether a connection may stand for one more group, or stands for this one already."""
@@ -97,9 +102,10 @@ class ProducerTable:
 
     def _note_client(self, group: str, channel: ClientChannel) -> None:
         self._channels_of.setdefault(channel.client_id, {})[group, channel.peer] = channel
+        self._holders.setdefault(channel.client_id, channel.user)
 
     def _forget_client(self, group: str, channel: ClientChannel) -> None:
         channels = self._channels_of[channel.client_id]
         del channels[group, channel.peer]
         if not channels:
-            del self._channels_of[channel.client_id]
+            del self._channels_of[channel.client_id], self._holders[channel.client_id]
