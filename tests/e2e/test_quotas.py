@@ -105,6 +105,9 @@ def test_a_pull_over_quota_is_held_for_the_wait_and_a_pop_is_told_at_once(
 
 @pytest.mark.proves("access.guards.log-ins")
 def test_wrong_signatures_of_an_address_are_limited(broker: LocalBroker) -> None:
+    for known in (GREEDY, MODEST):
+        with Signer(broker, known) as client:
+            client.ask(SEND, send_fields("bills"), b"x")
     with Signer(broker, Credentials("greedy", "guess")) as guesser:
         remarks = [guesser.ask(SEND, send_fields("orders"), b"x").remark or "" for _ in range(60)]
     # This user has signed rightly from here: it is looked at.
