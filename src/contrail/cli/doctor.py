@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from contrail.cli.findings.known import findings_of
 from contrail.cli.output import AsJson, print_json, print_rich
 from contrail.cli.target import ContextName, NameServers, Target, target
 from contrail.client.blocking.admin import Admin
+from contrail.client.credentials import credentials_of
 from contrail.clock import SystemClock
 
 app = typer.Typer(add_completion=False)
@@ -80,7 +82,13 @@ def _gathering(admin: Admin, chosen: Target, watch: float) -> Gathering:
     def admin_of(name_server: str) -> Admin:
         return Target(name_server, chosen.tls).admin(timeout_ms=_TIMEOUT_MS)
 
-    return Gathering(admin, admin_of, SystemClock().now_ms, watch_ms=int(watch * 1000))
+    return Gathering(
+        admin,
+        admin_of,
+        SystemClock().now_ms,
+        watch_ms=int(watch * 1000),
+        is_open=not chosen.tls and credentials_of(os.environ) is None,
+    )
 
 
 def _look(

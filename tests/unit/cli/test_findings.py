@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from contrail.cli.findings import FINDINGS, Commands, Finding, findings_of
+from contrail.cli.findings import FINDINGS, Commands, Finding, findings_of, servers
 from contrail.cli.findings.facts import (
     BrokerFacts,
     ClusterFacts,
@@ -181,6 +181,7 @@ FAULTS: dict[str, Any] = {
     "address-loopback": cluster(
         broker(broker=replace(BROKER, address="127.0.0.1:10911"), reach=Reach.REFUSED, runtime=None)
     ),
+    "broker-open": cluster(broker(takes_unsigned=True)),
     "disk-nearly-full": cluster(
         broker(runtime=BrokerRuntime(BROKER, {"commitLogDiskRatio": "0.92"}))
     ),
@@ -367,3 +368,15 @@ def test_every_fix_is_a_valid_command(fault: str) -> None:
     # Parses the rest, and raises a usage error; no command is run.
     with command.make_context("contrail", words):
         pass
+
+
+@pytest.mark.proves("access.settings.warnings")
+def test_an_open_broker_is_told_of_off_loopback_only() -> None:
+    local = replace(BROKER, address="127.0.0.1:10911")
+    for facts, told in (
+        (broker(takes_unsigned=True), True),
+        (broker(takes_unsigned=False), False),
+        (broker(broker=local, takes_unsigned=True), False),
+    ):
+        found = list(servers.broker_open(cluster(facts), COMMANDS))
+        assert [one.id for one in found] == (["broker-open"] if told else [])

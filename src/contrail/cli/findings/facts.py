@@ -58,6 +58,8 @@ class BrokerFacts:
     transactions: tuple[OpenTransaction, ...] = ()
     # None of a broker that takes part in no replication.
     replication: HaStatus | None = None
+    # Whether it answered a question that nobody signed, over an open wire.
+    takes_unsigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,12 @@ class Gathering:
         now_ms: Callable[[], int],
         *,
         watch_ms: int,
+        is_open: bool = False,
     ) -> None:
-        """``admin_of`` opens a client of a single NameServer."""
+        """``admin_of`` opens a client of a single NameServer; ``is_open`` says that the clients
+        neither sign nor speak TLS.
+        """
+        self._is_open = is_open
         self._admin = admin
         self._admin_of = admin_of
         self._now_ms = now_ms
@@ -97,6 +101,7 @@ class Gathering:
             facts,
             runtime=runtime,
             asked_at_ms=(asked_ms + self._now_ms()) // 2,
+            takes_unsigned=self._is_open,
             replication=_asked(lambda: self._admin.replication_status(broker.address), None),
         )
         return self._master(facts) if broker.is_master else facts

@@ -19,6 +19,7 @@ CLUSTER_FINDINGS: Mapping[str, Callable[[ClusterFacts, Commands], Iterator[Findi
     "broker-silent": servers.broker_silent,
     "address-unreachable": servers.address_unreachable,
     "address-loopback": servers.address_loopback,
+    "broker-open": servers.broker_open,
     "disk-nearly-full": servers.disk_full,
     "log-damaged": servers.log_damaged,
     "clock-skew": servers.clock_skew,

@@ -112,6 +112,23 @@ def address_loopback(facts: ClusterFacts, commands: Commands) -> Iterator[Findin
             )
 
 
+def broker_open(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
+    """A broker off loopback has neither TLS nor access control."""
+    for one in facts.brokers:
+        if one.takes_unsigned and not is_loopback(split_address(one.broker.address)[0]):
+            yield Finding(
+                "broker-open",
+                Severity.WARNING,
+                f"broker {one.broker.broker_name}",
+                f"Broker {one.broker.broker_name} at {one.broker.address} serves requests that "
+                "nobody signed, over an open wire.",
+                "Every host that reaches this address may send and read messages, and read them on "
+                "the way. Switch access control on with the settings that the command prints, and "
+                "TLS with tls.server.certPath and tls.server.mode=enforcing.",
+                "contrail acl init",
+            )
+
+
 def broker_silent(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
     """The address accepts the connection and sends no answer."""
     for one in facts.brokers:
