@@ -18,11 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from contrail.protocol.signing import Credentials
 from tests.interop.peers import PeerFailed, own_environment
 
 Event = dict[str, Any]
 
 RUN_TIMEOUT_S = 120.0
+ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE = "DRIVER_ACCESS_KEY", "DRIVER_SECRET_KEY"
 
 # A killed consumer has not written its offsets to the brokers.
 _CLOSE_TIMEOUT_S = 60.0
@@ -36,6 +38,8 @@ class Driver(ABC):
     def __init__(self, homes: Path) -> None:
         self._homes = homes
         self._numbers = itertools.count(1)
+        # The user that the client signs for; without one it does not sign.
+        self.credentials: Credentials | None = None
 
     @abstractmethod
     def command_line(self, home: Path) -> list[str]:
@@ -61,7 +65,11 @@ class Driver(ABC):
         home = self._homes / f"{command}-{next(self._numbers)}"
         home.mkdir(parents=True)
         line = [*self.command_line(home), command, json.dumps(arguments)]
-        return RunningDriver(line, home, self.environment(home), self.judges_exit_code())
+        environment = self.environment(home)
+        if self.credentials is not None:
+            environment[ACCESS_KEY_VARIABLE] = self.credentials.access_key
+            environment[SECRET_KEY_VARIABLE] = self.credentials.secret_key
+        return RunningDriver(line, home, environment, self.judges_exit_code())
 
 
 class RunningDriver:

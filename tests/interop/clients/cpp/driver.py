@@ -102,9 +102,17 @@ def capabilities(_: Arguments) -> None:
     )
 
 
+def sign(client: Producer | PushConsumer) -> None:
+    """Sign for the user that the environment names, if it does."""
+    access_key = os.environ.get("DRIVER_ACCESS_KEY")
+    if access_key is not None:
+        client.set_session_credentials(access_key, os.environ["DRIVER_SECRET_KEY"], "channel")
+
+
 def send(arguments: Arguments) -> None:
     producer = Producer(arguments["group"], timeout=SEND_TIMEOUT_MS)
     producer.set_namesrv_addr(arguments["namesrv"])
+    sign(producer)
     producer.start()
     modes = {"batch": send_batch, "async": send_async}
     count = modes.get(arguments["mode"], send_in_turn)(producer, arguments)
@@ -236,6 +244,7 @@ def push(arguments: Arguments) -> None:
     model = MessageModel.BROADCASTING if arguments.get("broadcasting") else MessageModel.CLUSTERING
     consumer = PushConsumer(arguments["group"], bool(arguments.get("orderly")), model)
     consumer.set_namesrv_addr(arguments["namesrv"])
+    sign(consumer)
     consumer.set_instance_name(arguments.get("instance") or f"{os.getpid()}-{time.time_ns()}")
     # Of a larger batch the library sends back all, also messages the callback never saw.
     consumer.set_message_batch_max_size(1)

@@ -171,6 +171,11 @@ func consumerOptions(given arguments) []consumer.Option {
 		consumer.WithConsumerOrder(given.Orderly),
 		consumer.WithPullBatchSize(pullBatch),
 	}
+	if accessKey, secretKey, known := credentials(); known {
+		options = append(options, consumer.WithCredentials(primitive.Credentials{
+			AccessKey: accessKey, SecretKey: secretKey,
+		}))
+	}
 	if given.Broadcasting {
 		options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
 	}

@@ -55,6 +55,12 @@ var output = struct {
 	*json.Encoder
 }{Encoder: json.NewEncoder(os.Stdout)}
 
+// credentials are those that the environment names, if it does.
+func credentials() (accessKey, secretKey string, known bool) {
+	accessKey, known = os.LookupEnv("DRIVER_ACCESS_KEY")
+	return accessKey, os.Getenv("DRIVER_SECRET_KEY"), known
+}
+
 func main() {
 	rlog.SetLogLevel("error")
 	commands := map[string]func(arguments){

@@ -28,6 +28,11 @@ func send(given arguments) {
 		producer.WithInstanceName(given.instance()),
 		producer.WithRetry(2),
 	}
+	if accessKey, secretKey, known := credentials(); known {
+		options = append(options, producer.WithCredentials(primitive.Credentials{
+			AccessKey: accessKey, SecretKey: secretKey,
+		}))
+	}
 	if given.QueueSelector != nil {
 		options = append(options, producer.WithQueueSelector(selectorOf(given.QueueSelector)))
 	}

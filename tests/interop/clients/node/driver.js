@@ -28,8 +28,8 @@ function clientOptions(given) {
   return {
     httpclient: {},
     nameSrv: given.namesrv.split(';'),
-    accessKey: 'unused',
-    secretKey: 'unused',
+    accessKey: process.env.DRIVER_ACCESS_KEY || 'unused',
+    secretKey: process.env.DRIVER_SECRET_KEY || 'unused',
     logger,
     instanceName: given.instance || `${process.pid}-${Date.now()}`,
     pollNameServerInteval: 1000,
