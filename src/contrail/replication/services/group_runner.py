@@ -167,9 +167,7 @@ class GroupRunner:
         self.member = None
         await self.links.stop()
         self._loop = None
-        if self._memory.is_changed:
-            await asyncio.to_thread(self.files.save_peers, self._memory.encode())
-        await self.files.stop()
+        await self.files.stop(self._memory.encode() if self._memory.is_changed else None)
 
     def flushed(self) -> None:
         """More of the log is on the disk."""
@@ -446,12 +444,7 @@ class GroupRunner:
         now_ms = self._now_ms()
         if self._memory.is_changed and now_ms >= self._memory_due_ms:
             self._memory_due_ms = now_ms + _MEMORY_INTERVAL_MS
-            data = self._memory.encode()
-            self.files.write(lambda: self.files.save_peers(data), self._memory_saved)
-
-    def _memory_saved(self, error: BaseException | None) -> None:
-        if error is not None:
-            _log.warning("what is known of the other members could not be written: %s", error)
+            self.files.keep_peers(self._memory.encode())
 
     def _tend_voters(self, member: Member) -> None:
         """Have every connected member learn, and make those that caught up voters."""

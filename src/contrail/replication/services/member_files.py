@@ -48,8 +48,9 @@ class MemberFiles:
             _log.warning("%s", read.problem)
         return read.value or PeerMemory()
 
-    def save_peers(self, data: bytes) -> None:
-        write_state(self._files, self._peers_path, data, sealed=True)
+    def keep_peers(self, data: bytes) -> None:
+        """Write the memory of the other members, in its turn; what is lost of it is forgotten."""
+        self.write(lambda: write_state(self._files, self._peers_path, data, sealed=True), _told)
 
     def save_floor(self, floor: LogFloor, then: Callable[[BaseException | None], None]) -> None:
         """Write the floor on the thread; ``then`` gets the error, or None."""
@@ -67,5 +68,13 @@ class MemberFiles:
 
         future.add_done_callback(written)
 
-    async def stop(self) -> None:
+    async def stop(self, peers: bytes | None) -> None:
+        """End behind the writes under way, and one more of ``contrail.peers`` if it is given."""
+        if peers is not None:
+            self.keep_peers(peers)
         await asyncio.to_thread(self._thread.shutdown, wait=True)
+
+
+def _told(error: BaseException | None) -> None:
+    if error is not None:
+        _log.warning("the memory of the other members could not be written: %s", error)
