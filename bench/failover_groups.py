@@ -22,6 +22,8 @@ from bench.wire_parts import HOST, free_broker_port, free_port, running
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ClientError
 from contrail.protocol.codes import RequestCode
+from contrail.testing import eventually
+from contrail.testing.failover import leader_of
 from tests.chaos.group import ChaosGroup, ChaosMember
 
 _MEMBER_COUNT = 3
@@ -42,8 +44,15 @@ class OurGroup:
         self._lost: ChaosMember | None = None
 
     def leader(self) -> ChaosMember:
-        broker = self.group.cluster.wait_for_leader()
-        return next(one for one in self.group.members if one.broker is broker)
+        """The one member that leads; a former leader may take two seconds to step down."""
+
+        def leaders() -> list[ChaosMember]:
+            members = self.group.members
+            return [one for one in members if leader_of([one.broker]) is not None]
+
+        found = eventually(lambda: len(now := leaders()) == 1 and now, "one member leads")
+        assert found
+        return found[0]
 
     def lose_leader(self) -> float:
         member = self._lost = self.leader()
@@ -69,6 +78,7 @@ class OurGroup:
             member.broker.resume()
         elif self.how == "cut":
             member.node.mend()
+        self.leader()
         self.group.cluster.wait_for_voters()
 
 
