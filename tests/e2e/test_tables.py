@@ -186,7 +186,8 @@ def test_a_run_killed_at_any_write_in_a_bucket_goes_on(s3: S3, format: Format, w
         assert code == -signal.SIGKILL, at
         run(TableArchive(Place(address), format), token=2)
         assert archived(address, format) == (wanted(TOTAL), TOTAL), at
-    assert at > 20
+    # There were so many writes, and a kill at each; the run after them ended by itself.
+    assert at > 12
 
 
 @pytest.mark.parametrize("format", FORMATS)
