@@ -212,6 +212,14 @@ class BrokerUnknown(ClientError):
     """No route names that broker."""
 
 
+class NotOnCluster(ClientError):
+    """The group, message, queue or transaction that a question names does not exist."""
+
+
+class DeadLettersClosed(ClientError):
+    """A group's dead letters may not be read; the message names the command that opens them."""
+
+
 class NoBroker(BrokerUnknown):
     """No broker at all is registered with the NameServer."""
 

@@ -28,6 +28,7 @@ document.addEventListener('securitypolicyviolation', (event) => {
 """
 # A request without a login is an answer, not an error of the page.
 _EXPECTED = (
+    "400 (Bad Request)",
     "401 (Unauthorized)",
     "403 (Forbidden)",
     "404 (Not Found)",
@@ -134,15 +135,20 @@ class Tab:
         assert self.complaints == []
 
     def serious(self) -> list[str]:
-        """The serious findings of axe, by rule and element; the page's policy stays on."""
+        """The serious findings of axe in both themes, by rule and element; the policy stays on."""
         if not AXE.exists():
             unavailable("axe-core is not installed", "make setup")
         # By the protocol of the debugger, not by a script element, which the policy refuses.
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        told = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        self.page.emulate_media(color_scheme="light")
+        told = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        # The themes differ in nothing but their colours.
+        self.page.emulate_media(color_scheme="dark")
+        contrast = "axe.run(document, {runOnly: ['color-contrast'], resultTypes: ['violations']})"
+        told += self.page.evaluate(contrast)["violations"]
         return [
             f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:160]}"
-            for one in told["violations"]
+            for one in told
             if one["impact"] in ("serious", "critical")
             for node in one["nodes"]
         ]

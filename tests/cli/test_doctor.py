@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contrail.cli.findings import FINDINGS
+from contrail.insight.findings import FINDINGS
 from contrail.model.topic import Perm
 from contrail.protocol.codes import RequestCode
 from contrail.runtime.files import FileSystem

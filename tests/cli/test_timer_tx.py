@@ -8,10 +8,10 @@ import pytest
 
 from contrail import Admin, Message, Producer
 from contrail.cli.output import time_text
-from contrail.cli.pending_timers import delays_by_level, due_in_slot_ms
 from contrail.client.blocking.admin import Admin as BlockingAdmin
 from contrail.clock import SystemClock
 from contrail.errors import BrokerRefused
+from contrail.insight.pending_timers import delays_by_level, due_in_slot_ms
 from contrail.model.recall_handle import RecallHandle
 from contrail.protocol.codes import ResponseCode
 from contrail.testing import LocalCluster, eventually
@@ -43,7 +43,10 @@ def unsealed(handle: str | None) -> str:
 
 
 @pytest.mark.proves(
-    "cli.commands.timer-and-tx", "broker.system-names.paged-reads", "broker.small-rules.timer-list"
+    "cli.commands.timer-and-tx",
+    "console.facts.timers",
+    "broker.system-names.paged-reads",
+    "broker.small-rules.timer-list",
 )
 def test_messages_that_wait_are_listed_by_their_time(cluster: LocalCluster, topic: str) -> None:
     now_ms = SystemClock().now_ms()

@@ -13,7 +13,7 @@ import pytest
 
 from contrail import Admin
 from contrail.errors import JobFailed
-from contrail.pipeline.jobs.copies import restored
+from contrail.insight.copies import restored
 from contrail.pipeline.jobs.copy_sender import ALREADY, COPIED_COLUMNS, CopyPlan, send_copies
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import ClusterSettings

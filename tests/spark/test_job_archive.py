@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from contrail import Admin, MessageQueue
 from contrail.clock import SharedClock
 from contrail.errors import DataLost, JobFailed, OptionInvalid
+from contrail.insight.copies import RESTORED_FROM, Copy, Original, restored
 from contrail.model.topic import Perm
 from contrail.pipeline.columns import ARCHIVED_COLUMNS, MESSAGE_COLUMNS
 from contrail.pipeline.jobs import archive_folder
@@ -26,7 +27,6 @@ from contrail.pipeline.jobs.archive import ArchiveSettings, archive
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
 from contrail.pipeline.jobs.archive_layout import Range, Round, place_files
 from contrail.pipeline.jobs.compact import CompactSettings, compact
-from contrail.pipeline.jobs.copies import RESTORED_FROM, Copy, Original, restored
 from contrail.pipeline.jobs.merged_files import merge_files
 from contrail.pipeline.jobs.progress import Silent
 from contrail.pipeline.jobs.restore import RestoreSettings, restore

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from contrail import Admin
 from contrail.client.dead_letters import EXHAUSTED, GIVEN_UP, reason_of
 from contrail.errors import OptionInvalid
-from contrail.pipeline.jobs.copies import REPLAY_COUNT, REPLAYED_FROM, REPLAYED_ORIGIN_ID
+from contrail.insight.copies import REPLAY_COUNT, REPLAYED_FROM, REPLAYED_ORIGIN_ID
 from contrail.pipeline.jobs.replay import ReplaySettings, replay, with_reasons
 from contrail.testing import LocalCluster, eventually
 from tests.spark import job_child

@@ -76,6 +76,14 @@ def console(
             "--interval", metavar="SECONDS", min=1.0, help="Between two samples of the cluster."
         ),
     ] = 10.0,
+    mask: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mask",
+            metavar="PATH",
+            help="Hide this part of JSON bodies from all but admins: $.card; repeatable.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
@@ -101,13 +109,23 @@ def console(
         tls_certificate=tls_cert,
         tls_key=tls_key,
         sample_interval_s=interval,
+        masks=_masks(mask or []),
     )
     raise typer.Exit(
         serve(
-            lambda: Console(config, clock=SystemClock(), admin=admin),
+            lambda: Console(config, clock=SystemClock(), admin=admin, **chosen.client_options()),
             on_ready=_ready_json if as_json else _ready_text,
         )
     )
+
+
+def _masks(texts: list[str]) -> tuple[tuple[str, ...], ...]:
+    from contrail.console.state.masks import MaskInvalid, parse_path
+
+    try:
+        return tuple(map(parse_path, texts))
+    except MaskInvalid as error:
+        raise OptionInvalid(f"--mask: {error}") from error
 
 
 def require_parts() -> None:

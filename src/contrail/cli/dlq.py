@@ -6,24 +6,14 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
 
 from contrail.cli.completion import group_names, topic_names
-from contrail.cli.dead_letters import (
-    Outcome,
-    Replay,
-    Wanted,
-    groups_with_letters,
-    letter_fields,
-    letters_of,
-    replay_plan,
-    require_letters,
-)
+from contrail.cli.dead_letters import Outcome, Replay, letter_fields
 from contrail.cli.exits import CommandFailed
 from contrail.cli.message_format import for_terminal
 from contrail.cli.message_output import Format, open_printer
@@ -44,6 +34,13 @@ from contrail.client.dead_letters import origin_topic, reason_of, retries_max_of
 from contrail.client.message import ReceivedMessage
 from contrail.clock import SystemClock
 from contrail.errors import ConfigError
+from contrail.insight.dead_letters import (
+    Wanted,
+    groups_with_letters,
+    letters_of,
+    replay_plan,
+    require_letters,
+)
 from contrail.model.topic import Perm, dlq_topic
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -88,7 +85,7 @@ def list_groups(
 ) -> None:
     """List the groups that have dead letters."""
     with open_admin(namesrv, ctx) as admin:
-        rows = groups_with_letters(admin)
+        rows = admin.run(groups_with_letters)
     if as_json:
         print_json(rows)
         return
@@ -129,7 +126,7 @@ def show(
         raise ConfigError("--json and --format: give one of the two")
     wanted = _wanted(tag, key, id, since, until)
     with open_admin(namesrv, ctx) as admin:
-        letters = sorted(letters_of(admin, group, wanted), key=_stored)[-count:]
+        letters = sorted(admin.run(letters_of, group, wanted), key=_stored)[-count:]
         retries_max = retries_max_of(admin, group)
     if as_json:
         print_json([letter_fields(letter, retries_max) for letter in letters])
@@ -149,7 +146,7 @@ def open_letters(
     """Let a group's dead letters be read and written, where contrailDeadLetterPerm closed them."""
     topic = dlq_topic(group)
     with open_admin(namesrv, ctx) as admin:
-        require_letters(admin, group)
+        admin.run(require_letters, group)
         perms = {name: config.perm for name, config in admin.topic_config(topic).items()}
         opened = sorted(name for name, perm in perms.items() if perm & _OPEN != _OPEN)
         for name in opened:
@@ -207,7 +204,7 @@ def replay(
     with cluster.admin() as admin:
         if to_topic is not None:
             admin.topic_route(to_topic)
-        letters = sorted(letters_of(admin, group, wanted), key=_stored)[:limit]
+        letters = sorted(admin.run(letters_of, group, wanted), key=_stored)[:limit]
     if letters or dry_run:
         agree(replay_plan(letters, to_topic), yes=yes, dry_run=dry_run, as_json=as_json)
     _replay(cluster, letters, to_topic, rate, as_json=as_json)
@@ -242,9 +239,8 @@ def export(
     wanted = _wanted(tag, key, id, since, until)
     with open_admin(namesrv, ctx) as admin:
         retries_max = retries_max_of(admin, group)
-        letters: Iterator[ReceivedMessage] = islice(letters_of(admin, group, wanted), limit)
         # Raises for a group without dead letters before the file is created.
-        letters = chain(list(islice(letters, 1)), letters)
+        letters = admin.run(letters_of, group, wanted, count_max=limit)
         if is_stdout:
             _write(sys.stdout, letters, retries_max)
             return

@@ -10,14 +10,14 @@ import typer
 
 from contrail.cli.completion import group_names, topic_names
 from contrail.cli.exits import ExitCode, NotFound
-from contrail.cli.findings import ClusterFacts, Commands, Finding, GroupFacts, TopicFacts
-from contrail.cli.findings.gathering import Gathering
-from contrail.cli.findings.known import findings_of
 from contrail.cli.output import AsJson, print_json, print_rich
 from contrail.cli.target import ContextName, NameServers, Target, target
-from contrail.client.blocking.admin import Admin
+from contrail.client.admin import Admin
 from contrail.client.credentials import credentials_of
 from contrail.clock import SystemClock
+from contrail.insight.findings import ClusterFacts, Commands, Finding, GroupFacts, TopicFacts
+from contrail.insight.findings.gathering import Gathering
+from contrail.insight.findings.known import findings_of
 
 app = typer.Typer(add_completion=False)
 
@@ -67,8 +67,7 @@ def doctor(
     """
     chosen = target(namesrv, ctx)
     with chosen.admin(timeout_ms=_TIMEOUT_MS) as admin:
-        gathering = _gathering(admin, chosen, watch)
-        cluster, topics, groups = _look(gathering, group, topic)
+        cluster, topics, groups = admin.run(_look, chosen, watch, group, topic)
     commands = Commands(_chosen_by(namesrv, ctx))
     found = findings_of(cluster, topics, groups, commands)
     if as_json:
@@ -80,7 +79,7 @@ def doctor(
 
 def _gathering(admin: Admin, chosen: Target, watch: float) -> Gathering:
     def admin_of(name_server: str) -> Admin:
-        return Target(name_server, chosen.tls).admin(timeout_ms=_TIMEOUT_MS)
+        return Admin(name_server, timeout_ms=_TIMEOUT_MS, **chosen.client_options())
 
     return Gathering(
         admin,
@@ -91,25 +90,26 @@ def _gathering(admin: Admin, chosen: Target, watch: float) -> Gathering:
     )
 
 
-def _look(
-    gathering: Gathering, group: str | None, topic: str | None
+async def _look(
+    admin: Admin, chosen: Target, watch: float, group: str | None, topic: str | None
 ) -> tuple[ClusterFacts, list[TopicFacts], list[GroupFacts]]:
-    cluster = gathering.cluster()
+    gathering = _gathering(admin, chosen, watch)
+    cluster = await gathering.cluster()
     if not any(one.runtime is not None for one in cluster.brokers):
         # No broker could be asked about groups; problems of the brokers are still reported.
         return cluster, [], []
-    if group is not None and not gathering.is_known(group):
+    if group is not None and not await gathering.is_known(group):
         raise NotFound(
             f"no broker knows consumer group {group!r}: correct the name; `contrail group list` "
             "shows them all"
         )
-    names = gathering.group_names() if group is None else [group]
-    groups = gathering.groups(names, is_named=group is not None, topic=topic)
+    names = await gathering.group_names() if group is None else [group]
+    groups = await gathering.groups(names, is_named=group is not None, topic=topic)
     if topic is not None:
         groups = [one for one in groups if _concerns(one, topic) or one.is_named]
     topics = {name: facts for one in groups for name, facts in one.topics.items()}
     if topic is not None:
-        topics.setdefault(topic, gathering.topic(topic))
+        topics.setdefault(topic, await gathering.topic(topic))
         if topics[topic].route is None and not any(_concerns(one, topic) for one in groups):
             raise NotFound(
                 f"there is no topic {topic!r}, and no group subscribes to it: correct the name; "

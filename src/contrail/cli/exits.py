@@ -9,10 +9,12 @@ from contrail.errors import (
     BrokerUnknown,
     CallFailed,
     ContrailError,
+    DeadLettersClosed,
     MessageDamaged,
     NameServerUnreachable,
     NoBroker,
     NoReply,
+    NotOnCluster,
     RouteMissing,
     SendFailed,
     SomeFailed,
@@ -61,7 +63,7 @@ def exit_code_of(error: ContrailError) -> ExitCode:
     """The exit code of a command that ended with this error."""
     if isinstance(error, NoBroker):
         return ExitCode.UNREACHABLE
-    if isinstance(error, NotFound | RouteMissing | BrokerUnknown):
+    if isinstance(error, NotFound | NotOnCluster | RouteMissing | BrokerUnknown):
         return ExitCode.NOT_FOUND
     if isinstance(error, BrokerRefused):
         return ExitCode.NOT_FOUND if error.code in _MISSING else ExitCode.FAILED
@@ -69,6 +71,8 @@ def exit_code_of(error: ContrailError) -> ExitCode:
         return ExitCode.UNREACHABLE
     if isinstance(error, SomeFailed) and _nobody_has_it(error):
         return ExitCode.NOT_FOUND
+    if isinstance(error, DeadLettersClosed):
+        return ExitCode.FAILED
     if isinstance(error, CommandFailed | MessageDamaged | SendFailed | SomeFailed | NoReply):
         return ExitCode.FAILED
     # The client's error names the server that could not be reached, and the cause.

@@ -11,25 +11,25 @@ from typing import Annotated, Any
 import typer
 
 from contrail.cli.completion import topic_names
-from contrail.cli.damage import DamageNoted
 from contrail.cli.exits import NotFound
-from contrail.cli.message_facts import (
-    elsewhere,
-    ids_by_key,
-    names_a_broker,
-    story_of,
-    unknown_broker,
-)
 from contrail.cli.message_format import for_terminal, message_fields
 from contrail.cli.message_output import Format, MessagePrinter, open_printer
-from contrail.cli.message_story import Step, Story
-from contrail.cli.output import AsJson, print_facts, print_json, print_rich, time_text
+from contrail.cli.output import AsJson, complain, print_facts, print_json, print_rich, time_text
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.cli.times import parse_time
 from contrail.client.admin_messages import KEY_COUNT_MAX
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import ReceivedMessage
 from contrail.errors import BrokerRefused, ConfigError
+from contrail.insight.damage import DamageNoted
+from contrail.insight.messages import (
+    elsewhere,
+    ids_by_key,
+    names_a_broker,
+    story_of,
+    unknown_broker,
+)
+from contrail.insight.story import Step, Story
 from contrail.model.topic import TRACE_TOPIC
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -160,13 +160,18 @@ def trace(
     damage = DamageNoted()
     with open_admin(namesrv, ctx) as admin:
         ids = (
-            [message_id] if message_id else ids_by_key(admin, key or "", topic, trace_topic, damage)
+            [message_id]
+            if message_id
+            else admin.run(ids_by_key, key or "", topic, trace_topic, damage)
         )
         if not ids:
             damage.require_none()
             where = f"topic {topic}" if topic else "the traces: give --topic to look there"
             raise NotFound(f"no message with key {key!r} in {where}")
-        stories = [story_of(admin, one, topic, trace_topic, damage) for one in ids[-_STORIES_MAX:]]
+        stories = [
+            admin.run(story_of, one, topic, trace_topic, damage, complain)
+            for one in ids[-_STORIES_MAX:]
+        ]
     if as_json:
         print_json([story.fields() for story in stories])
     else:
@@ -189,7 +194,7 @@ def _printer(format: str | None, *, as_json: bool) -> MessagePrinter:
 
 
 def _get(admin: Admin, message_id: str, topic: str | None, damage: DamageNoted) -> ReceivedMessage:
-    if names_a_broker(admin, message_id):
+    if admin.run(names_a_broker, message_id):
         try:
             return admin.message_by_offset_id(message_id)
         except BrokerRefused as refusal:

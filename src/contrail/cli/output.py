@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ import typer
 from contrail.cli.exits import ExitCode
 from contrail.cli.words import in_words
 from contrail.errors import ConfigError
+from contrail.insight.words import time_text as time_text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
@@ -113,14 +113,6 @@ def text_of(value: Any) -> str:
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return ", ".join(text_of(one) for one in value)
     return str(value)
-
-
-def time_text(ms: int | None) -> str:
-    """Milliseconds since 1970 as ISO 8601 in UTC; ``-`` for none."""
-    if ms is None or ms <= 0:
-        return "-"
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
 def agree(

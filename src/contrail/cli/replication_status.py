@@ -7,10 +7,8 @@ from typing import Any
 
 from contrail.cli.output import AsJson, print_json, print_rows
 from contrail.cli.target import ContextName, NameServers, open_admin
-from contrail.client.admin_values import BrokerAddress
-from contrail.client.blocking.admin import Admin
-from contrail.errors import ClientError
-from contrail.protocol.bodies.ha_status import UNKNOWN_MS, HaStatus, MasterLink, SlaveLink
+from contrail.insight.replication import figures_of as figures_of
+from contrail.insight.replication import status_of
 
 _COLUMNS = [
     "broker",
@@ -31,7 +29,7 @@ _REFUSAL_SHOWN_MS = 600_000
 def status(namesrv: NameServers = None, ctx: ContextName = None, as_json: AsJson = False) -> None:
     """Show masters and slaves: roles, lag in bytes and time, who acknowledged what."""
     with open_admin(namesrv, ctx) as client:
-        rows = [status_of(client, one) for one in client.brokers()]
+        rows = [client.run(status_of, one) for one in client.brokers()]
     if as_json:
         print_json(rows)
     else:
@@ -41,79 +39,6 @@ def status(namesrv: NameServers = None, ctx: ContextName = None, as_json: AsJson
 def print_parts(rows: Sequence[dict[str, Any]]) -> None:
     """The table of brokers and, below each master, its slaves."""
     print_rows([line for row in rows for line in lines_of(row)], _COLUMNS, empty="no brokers")
-
-
-def status_of(client: Admin, broker: BrokerAddress) -> dict[str, Any]:
-    """One broker's answer; ``error`` says why there is none, or that it replicates nothing."""
-    row: dict[str, Any] = {
-        "cluster": broker.cluster,
-        "broker": broker.broker_name,
-        "broker_id": broker.broker_id,
-        "address": broker.address,
-    }
-    try:
-        found = client.replication_status(broker.address)
-    except ClientError as error:
-        unknown = dict.fromkeys(_FIGURES)
-        return {**row, **unknown, "slaves": [], "refusals": {}, "error": str(error)}
-    return {**row, **figures_of(found), "error": None}
-
-
-_FIGURES = (
-    "role",
-    "log_end",
-    "acknowledged_end",
-    "required_replicas",
-    "in_sync_slaves",
-    "last_refusal",
-    "master",
-    "acting",
-)
-
-
-def figures_of(found: HaStatus) -> dict[str, Any]:
-    """A broker's facts of replication, for programs and for tables."""
-    last = found.last_refusal
-    return {
-        "role": found.role or ("MASTER" if found.is_master else "SLAVE"),
-        "log_end": found.physical_end,
-        "acknowledged_end": found.acknowledged_end,
-        "required_replicas": found.required_replicas,
-        "in_sync_slaves": found.in_sync_slaves,
-        "slaves": [_slave(one) for one in found.slaves],
-        "refusals": dict(sorted(found.refusals.items())),
-        "last_refusal": None
-        if last is None
-        else {"reason": last.reason, "text": last.text, "ago_ms": last.ago_ms},
-        "master": None if found.is_master else _master(found.master),
-        "acting": found.acting,
-    }
-
-
-def _slave(found: SlaveLink) -> dict[str, Any]:
-    return {
-        "address": found.address,
-        "broker_id": found.broker_id,
-        "state": found.state,
-        "acknowledged_end": found.acknowledged_end,
-        "lag_bytes": found.lag_bytes,
-        "lag_ms": None if found.lag_ms == UNKNOWN_MS else found.lag_ms,
-        "in_sync": found.in_sync,
-        "bytes_per_second": found.bytes_per_second,
-    }
-
-
-def _master(found: MasterLink) -> dict[str, Any]:
-    return {
-        "address": found.master_address,
-        "state": found.state,
-        "is_connected": found.is_active,
-        # A master of Apache does not tell its slaves where its log ends.
-        "lag_bytes": max(0, found.master_flushed_end - found.physical_end)
-        if found.state and found.master_flushed_end
-        else None,
-        "problem": found.problem,
-    }
 
 
 def lines_of(row: dict[str, Any]) -> Sequence[dict[str, Any]]:

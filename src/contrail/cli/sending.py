@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from contrail.cli.output import complain
 from contrail.client.blocking.producer import Producer
-from contrail.client.message import Message, MessageQueue, ReceivedMessage, SendReceipt
-from contrail.client.reserved_names import RESERVED_NAMES
+from contrail.client.message import Message, MessageQueue, SendReceipt
 from contrail.errors import ClientError, MessageInvalid
-from contrail.model.properties import KEYS, SHARDING_KEY, TAGS
 
 _BATCH_COUNT = 200
 _BATCH_BYTES = 1 << 20
@@ -125,20 +123,6 @@ class Sending:
     def _end_progress(self) -> None:
         if self._progress_s != self._started_s:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def message_copy(stored: ReceivedMessage, topic: str, properties: Mapping[str, str]) -> Message:
-    """``stored`` as producers take it; the copy gets an id of its own."""
-    named = {*RESERVED_NAMES, SHARDING_KEY}
-    return Message(
-        topic,
-        stored.body,
-        tags=properties.get(TAGS),
-        keys=properties.get(KEYS, "").split(),
-        properties={name: value for name, value in properties.items() if name not in named},
-        sharding_key=properties.get(SHARDING_KEY),
-        flag=stored.flag,
-    )
 
 
 def _cut(bodies: Iterable[bytes], count_max: int) -> Iterator[list[bytes]]:

@@ -19,7 +19,6 @@ from contrail.cli.output import (
     print_rows,
     time_text,
 )
-from contrail.cli.pending_timers import PendingMessage, pending_messages
 from contrail.cli.target import ContextName, NameServers, Target, open_admin, target
 from contrail.cli.topic_facts import require_topic
 from contrail.client.admin_messages import TimerCounts
@@ -27,6 +26,7 @@ from contrail.client.blocking.admin import Admin
 from contrail.client.blocking.producer import Producer
 from contrail.clock import SystemClock
 from contrail.errors import BrokerRefused, MessageIllegal
+from contrail.insight.pending_timers import PendingMessage, pending_messages
 from contrail.model.recall_handle import RecallHandle
 from contrail.protocol.codes import ResponseCode
 
@@ -68,7 +68,7 @@ def list_timers(
     """List messages that wait, the one that is due first in front."""
     with open_admin(namesrv, ctx) as admin:
         counts = _counts(admin)
-        waiting = pending_messages(admin, SystemClock().now_ms(), scan_max=scan)
+        waiting = admin.run(pending_messages, SystemClock().now_ms(), scan_max=scan)
         wanted = [one for one in waiting if topic is None or one.topic == topic]
         if topic is not None and not wanted:
             require_topic(admin, topic)
@@ -130,7 +130,7 @@ def _handle(cluster: Target, which: str, scan: int) -> str:
 
 def _handle_of(cluster: Target, message_id: str, scan: int) -> str:
     with cluster.admin() as admin:
-        waiting = pending_messages(admin, SystemClock().now_ms(), scan_max=scan)
+        waiting = admin.run(pending_messages, SystemClock().now_ms(), scan_max=scan)
     ids = {one.message.message_id: one for one in waiting}
     found = ids.get(message_id)
     if found is None:

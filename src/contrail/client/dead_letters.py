@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from contrail.errors import ClientError
@@ -52,17 +52,25 @@ def reason_of(properties: Mapping[str, str], reconsume_times: int, retries_max: 
 
 def retries_max_of(admin: Admin, group: str) -> int:
     """How often a group's messages are retried; the default for a deleted group."""
-    default = SubscriptionGroupConfig(group).retry_count_max
     try:
-        configs = admin.group_config(group)
+        return retries_max_in(admin.group_config(group), group)
     except ClientError:
-        return default
+        return retries_max_in({}, group)
+
+
+def retries_max_in(configs: Mapping[str, SubscriptionGroupConfig], group: str) -> int:
+    """The most retries by a group's settings on its brokers; the default without settings."""
+    default = SubscriptionGroupConfig(group).retry_count_max
     return max((one.retry_count_max for one in configs.values()), default=default)
 
 
 def why_closed(admin: Admin, group: str) -> str | None:
     """Why a group's dead letters cannot be read, and the command that opens them; else None."""
-    closed = admin.closed_dead_letters(group)
+    return closed_text(group, admin.closed_dead_letters(group))
+
+
+def closed_text(group: str, closed: Sequence[str]) -> str | None:
+    """Why dead letters that are closed on these brokers cannot be read; None if on none."""
     if not closed:
         return None
     return (

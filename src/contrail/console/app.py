@@ -21,8 +21,20 @@ from starlette.routing import Route as WebRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contrail.client.admin import Admin
+from contrail.client.producer import Producer
 from contrail.clock import Clock
-from contrail.console.api import audit, groups, overview, session, topics
+from contrail.console.api import (
+    audit,
+    changes,
+    dead_letters,
+    groups,
+    messages,
+    operations,
+    overview,
+    session,
+    topics,
+    waiting,
+)
 from contrail.console.assets import Assets
 from contrail.console.calls import Call, Parts
 from contrail.console.config import ConsoleConfig
@@ -38,12 +50,17 @@ from contrail.console.gate import (
 from contrail.console.problems import Problem, problem_of
 from contrail.console.services.accounts import FIRST_ACCOUNT, Accounts
 from contrail.console.services.audit_log import AuditLine, AuditLog
+from contrail.console.services.replays import Replays
 from contrail.console.services.sampler import Sampler
+from contrail.console.services.sending import GROUP, Sending
+from contrail.console.state.plans import Plans
 from contrail.console.state.roles import Role
 from contrail.console.state.sessions import Sessions
 from contrail.console.state.throttle import Throttle
 from contrail.console.streams.events import Events
-from contrail.errors import ClientError, ConfigError
+from contrail.console.streams.tail import Tails
+from contrail.errors import ConfigError, ContrailError
+from contrail.insight.changes.planned import Hands
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +78,6 @@ VIEWS = (
     "dlq",
     "timers",
     "transactions",
-    "jobs",
     "brokers",
     "replication",
     "clients",
@@ -99,13 +115,23 @@ class Console:
     """One console over one cluster."""
 
     def __init__(
-        self, config: ConsoleConfig, *, clock: Clock, admin: Admin, assets: Assets | None = None
+        self,
+        config: ConsoleConfig,
+        *,
+        clock: Clock,
+        admin: Admin,
+        assets: Assets | None = None,
+        **options: Any,
     ) -> None:
+        """``options`` are those of clients, for the console's producer and clients of its own."""
         config.check()
         self._config = config
         self._clock = clock
         self._admin = admin
         self._events = Events()
+        self._tails = Tails(self._events)
+        self._sending = Sending(lambda: Producer(GROUP, admin.name_servers, **options))
+        hands = Hands(admin, self._sending.send)
         self._assets = Assets() if assets is None else assets
         self.first_password: str | None = None
         self.port = config.port
@@ -118,6 +144,10 @@ class Console:
             throttle=Throttle(),
             audit=AuditLog(config.folder / "audit.jsonl"),
             clock=clock,
+            hands=hands,
+            plans=Plans(),
+            replays=Replays(config.folder, hands, clock),
+            admin_of=lambda name_server: Admin(name_server, **options),
         )
 
     # Life.
@@ -155,6 +185,8 @@ class Console:
     async def stop(self) -> None:
         self._server.should_exit = True
         await asyncio.gather(self._serving, return_exceptions=True)
+        await self.parts.replays.stop()
+        await self._sending.stop()
         await self.parts.sampler.stop()
         await self._admin.close()
 
@@ -212,8 +244,14 @@ class Console:
             *overview.ROUTES,
             *topics.ROUTES,
             *groups.ROUTES,
+            *messages.ROUTES,
+            *dead_letters.ROUTES,
+            *waiting.ROUTES,
+            *operations.ROUTES,
             *audit.ROUTES,
+            *changes.ROUTES,
             *self._events.routes(),
+            *self._tails.routes(),
         )
 
     def web(self) -> ASGIApp:
@@ -245,7 +283,7 @@ class Console:
             ],
             exception_handlers={
                 Problem: _answer_problem,
-                ClientError: _answer_error,
+                ContrailError: _answer_error,
                 HTTPException: _answer_http,
                 Exception: _answer_bug,
             },
@@ -351,7 +389,7 @@ async def _answer_problem(request: Request, error: Exception) -> Response:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ClientError)
+    assert isinstance(error, ContrailError)
     return problem_of(error).response()
 
 

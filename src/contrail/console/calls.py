@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,13 @@ from contrail.clock import Clock
 from contrail.console.config import ConsoleConfig
 from contrail.console.services.accounts import Accounts
 from contrail.console.services.audit_log import AuditLine, AuditLog
+from contrail.console.services.replays import Replays
 from contrail.console.services.sampler import Sampler
+from contrail.console.state.plans import Plans
 from contrail.console.state.roles import Role
 from contrail.console.state.sessions import Session, Sessions
 from contrail.console.state.throttle import Throttle
+from contrail.insight.changes.planned import Change, Hands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,11 @@ class Parts:
     throttle: Throttle
     audit: AuditLog
     clock: Clock
+    hands: Hands
+    plans: Plans[Change]
+    replays: Replays
+    # A client of a single NameServer, to compare what each of them knows.
+    admin_of: Callable[[str], Admin]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ class ConsoleConfig:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     sample_interval_s: float = SAMPLE_INTERVAL_S
+    # What of JSON bodies only admins see, as paths: see state/masks.py.
+    masks: tuple[tuple[str, ...], ...] = ()
 
     def check(self) -> None:
         """Raises ``ConfigError`` for an address that anybody could listen in on."""

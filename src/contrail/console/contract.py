@@ -60,7 +60,7 @@ def openapi(routes: Sequence[Route]) -> dict[str, Any]:
     for route in routes:
         operation = _operation(route, schemas, components)
         paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = operation
-    return {
+    document = {
         "openapi": "3.1.0",
         "info": {"title": "Contrail console", "version": __version__},
         "paths": paths,
@@ -72,6 +72,8 @@ def openapi(routes: Sequence[Route]) -> dict[str, Any]:
             },
         },
     }
+    # As a reader of JSON has it: msgspec's schemas hold tuples.
+    return msgspec.json.decode(msgspec.json.encode(document), type=dict[str, Any])
 
 
 def _types(routes: Iterable[Route]) -> list[Any]:

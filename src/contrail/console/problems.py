@@ -14,8 +14,11 @@ from contrail.errors import (
     BrokerUnknown,
     CallFailed,
     ClientError,
+    ContrailError,
+    DeadLettersClosed,
     NameServerUnreachable,
     NoBroker,
+    NotOnCluster,
     RouteMissing,
 )
 from contrail.protocol.codes import ResponseCode
@@ -54,9 +57,13 @@ class Problem(Exception):
         return Response(content, self.status, dict(self.headers), media_type=MEDIA_TYPE)
 
 
-def problem_of(error: ClientError) -> Problem:
-    """The cluster's error as an answer: it is missing, unreachable, or the broker refused."""
-    if isinstance(error, RouteMissing | BrokerUnknown):
+def problem_of(error: ContrailError) -> Problem:
+    """The cluster's error as an answer: it is missing, unreachable, refused, or ill asked for."""
+    if isinstance(error, DeadLettersClosed):
+        return Problem(HTTPStatus.CONFLICT, str(error))
+    if not isinstance(error, ClientError):
+        return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+    if isinstance(error, NotOnCluster | RouteMissing | BrokerUnknown):
         return Problem(HTTPStatus.NOT_FOUND, str(error))
     if isinstance(error, BrokerRefused):
         missing = error.code in _MISSING

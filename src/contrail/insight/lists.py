@@ -5,7 +5,7 @@ Their cost grows with the columns of the look: 2,300 groups on 10,000 queues are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -113,6 +113,26 @@ def _lags(figures: Figures) -> Iterator[tuple[int, int, int, float]]:
             ]
         )
         yield figures.pair_groups[pair], topic, lag, figures.pair_rates[pair]
+
+
+def queue_lags(look: ClusterLook, groups: Collection[str]) -> dict[tuple[str, str, str, int], int]:
+    """The lag of some groups on each queue, by group, topic, broker and queue id."""
+    found: dict[tuple[str, str, str, int], int] = {}
+    for broker, figures in look.figures.items():
+        ends, maxs = figures.queue_spans(), figures.queue_maxs
+        for pair, (begin, _) in enumerate(figures.offset_spans()):
+            group = figures.groups[figures.pair_groups[pair]]
+            topic = figures.pair_topics[pair]
+            count = figures.write_queues[topic]
+            if group not in groups or not (figures.pair_wanted[pair] and count):
+                continue
+            first = ends[topic][0]
+            places = figures.offsets[begin : begin + count]
+            reached = maxs[first : first + count]
+            for queue_id, (end, place) in enumerate(zip(reached, places, strict=True)):
+                key = (group, figures.topics[topic], broker, queue_id)
+                found[key] = max(0, end - max(place, 0))
+    return found
 
 
 def topic_rows(look: ClusterLook, clusters: frozenset[str]) -> list[TopicRow]:

@@ -18,7 +18,7 @@ from contrail.console.assets import Assets
 from contrail.console.config import ConsoleConfig
 from contrail.console.services.sampler import Sample
 from contrail.console.state.roles import Role
-from contrail.errors import RouteMissing
+from contrail.errors import NotOnCluster, RouteMissing
 from contrail.insight.lists import GroupRow, TopicRow
 
 HOST = "127.0.0.1:9870"
@@ -46,6 +46,14 @@ class FakeAdmin:
     async def group_connections(self, group: str, **options: object) -> Any:
         self.asked_groups.append(group)
         return GroupConnections(group)
+
+    def __getattr__(self, name: str) -> Any:
+        """Every other question: there is no such thing."""
+
+        async def ask(*given: object, **named: object) -> Any:
+            raise NotOnCluster(f"{name}: nothing is there")
+
+        return ask
 
     async def topic_route(self, topic: str) -> Any:
         raise RouteMissing(f"no broker has topic {topic!r}", topic=topic)

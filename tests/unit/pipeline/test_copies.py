@@ -9,10 +9,7 @@ import pyarrow as pa
 import pytest
 
 from contrail.errors import BrokerRefused, JobFailed
-from contrail.model import properties as names
-from contrail.model.batch import decode_batch
-from contrail.pipeline.jobs import copy_sender
-from contrail.pipeline.jobs.copies import (
+from contrail.insight.copies import (
     JOB_ID,
     REPLAY_COUNT,
     REPLAYED_FROM,
@@ -25,6 +22,9 @@ from contrail.pipeline.jobs.copies import (
     replayed,
     restored,
 )
+from contrail.model import properties as names
+from contrail.model.batch import decode_batch
+from contrail.pipeline.jobs import copy_sender
 from contrail.pipeline.jobs.copy_sender import ALREADY, CopyPlan, send_copies
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import ClusterSettings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrail.pipeline.jobs.pacing import Pacer, chunk_size
+from contrail.insight.pacing import Pacer, chunk_size
 
 
 @given(

@@ -5,11 +5,14 @@ import { usePlace } from '../data/place';
 import { useResource } from '../data/resource';
 import { ago, count, rate, short } from '../data/words';
 import { t } from '../texts';
+import { CreateGroup, GroupActions, GroupSettings, SkipButton } from '../parts/actions';
 import { Chart } from '../parts/chart';
+import { HeatMap } from '../parts/heat';
 import { ListPage } from '../parts/list';
 import { Facts, PageHead, Tabs } from '../parts/page';
 import { Shown } from '../parts/states';
 import { type Column, Table } from '../parts/table';
+import { Diagnosis } from './servers';
 
 export interface GroupRow {
   group: string;
@@ -48,7 +51,9 @@ export function GroupsPage() {
           {t('show_internal')}
         </label>
       }
-    />
+    >
+      <CreateGroup />
+    </ListPage>
   );
 }
 
@@ -90,6 +95,10 @@ export interface GroupTold {
   settings_differ: boolean;
 }
 
+const topicsOf = (told: GroupTold): string[] => [...new Set([...told.queues, ...told.subscriptions].map((one) => one.topic))].filter((one) => !one.startsWith('%')).sort();
+
+const ownersOf = (told: GroupTold): Map<string, string> => new Map(told.queues.flatMap((one) => (one.client_id ? [[`${one.topic} ${one.broker}/${one.queue_id}`, one.client_id]] : [])));
+
 export function GroupPage() {
   const { params } = useRoute();
   const group = params.group!;
@@ -99,7 +108,9 @@ export function GroupPage() {
   const data = told.data;
   return (
     <>
-      <PageHead title={group} kind={t('group')} sampledMs={data?.asked_ms} />
+      <PageHead title={group} kind={t('group')} sampledMs={data?.asked_ms}>
+        {data && <GroupActions group={group} topics={topicsOf(data)} onDone={told.reload} />}
+      </PageHead>
       <Tabs
         label={group}
         here={`${base}/${tab}`}
@@ -134,6 +145,10 @@ function Queues({ told }: { told: GroupTold }) {
       <section class="card">
         <Chart label={t('group_lag')} lines={[{ label: t('fig_lag'), query: { series: `group:${told.group}` } }]} />
       </section>
+      <div class="split">
+        <HeatMap group={told.group} owners={ownersOf(told)} />
+        <Diagnosis group={told.group} />
+      </div>
       <Table
         label={t('col_queues')}
         rows={told.queues}
@@ -147,6 +162,11 @@ function Queues({ told }: { told: GroupTold }) {
           { id: 'flight', label: 'col_in_flight', number: true, cell: (row) => count(row.in_flight) },
           { id: 'last', label: 'col_last_consumed', cell: (row) => ago(row.last_timestamp_ms) },
           { id: 'owner', label: 'col_owner', cell: (row) => row.client_id ?? '' },
+          {
+            id: 'act',
+            label: 'col_action',
+            cell: (row) => (row.lag > 0 && !row.topic.startsWith('%') ? <SkipButton group={told.group} topic={row.topic} broker={row.broker} queueId={row.queue_id} /> : ''),
+          },
         ]}
         empty={t('consumed_nothing')}
       />
@@ -209,6 +229,9 @@ function Config({ told }: { told: GroupTold }) {
   const names = [...new Set(brokers.flatMap((one) => Object.keys(told.settings[one]!)))];
   return (
     <>
+      <div class="tools">
+        <GroupSettings group={told.group} settings={told.settings[brokers[0] ?? ''] ?? {}} />
+      </div>
       {told.settings_differ && <p class="notice warn">{t('settings_differ')}</p>}
       <Table
         label={t('settings')}

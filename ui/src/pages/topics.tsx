@@ -5,6 +5,7 @@ import { usePlace } from '../data/place';
 import { useResource } from '../data/resource';
 import { ago, count, rate, short } from '../data/words';
 import { t } from '../texts';
+import { CreateTopic, TopicActions } from '../parts/actions';
 import { Chart } from '../parts/chart';
 import { ListPage } from '../parts/list';
 import { Facts, PageHead, Tabs } from '../parts/page';
@@ -54,7 +55,9 @@ export function TopicsPage() {
           <option value={KINDS.join(',')}>{t('kind_all')}</option>
         </select>
       }
-    />
+    >
+      <CreateTopic />
+    </ListPage>
   );
 }
 
@@ -103,7 +106,12 @@ export function TopicPage() {
   const base = `/topics/${segment(topic)}`;
   return (
     <>
-      <PageHead title={topic} kind={t('topic')} sampledMs={told.data?.asked_ms} />
+      <PageHead title={topic} kind={t('topic')} sampledMs={told.data?.asked_ms}>
+        {told.data && <TopicActions topic={topic} queues={Math.max(1, ...told.data.brokers.map((one) => one.write_queues))} onDone={told.reload} />}
+        <a class="button" href={`/messages?topic=${segment(topic)}`}>
+          {t('messages')}
+        </a>
+      </PageHead>
       <Tabs
         label={topic}
         here={`${base}/${tab}`}

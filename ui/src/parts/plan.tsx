@@ -65,7 +65,12 @@ export function ChangeButton(props: ButtonProps) {
   );
 }
 
-function Change(props: ButtonProps & { onClose: () => void }) {
+interface ChangeProps extends Omit<ButtonProps, 'label' | 'path' | 'small' | 'role'> {
+  path: string | ((value: Values) => string);
+  onClose: () => void;
+}
+
+export function Change(props: ChangeProps) {
   const [values, setValues] = useState<Values>(props.start ?? {});
   const [planned, setPlanned] = useState<Planned>();
   const [ran, setRan] = useState<Ran>();
@@ -85,17 +90,21 @@ function Change(props: ButtonProps & { onClose: () => void }) {
   const plan = (event: Event) => {
     event.preventDefault();
     void ask(async () => {
-      setPlanned(await send<Planned>('POST', props.path, props.bodyOf ? props.bodyOf(values) : values));
+      setPlanned(await send<Planned>('POST', typeof props.path === 'string' ? props.path : props.path(values), props.bodyOf ? props.bodyOf(values) : values));
     });
   };
   const run = () =>
     ask(async () => {
       const told = await send<Ran>('POST', `/plans/${planned!.plan_id}:run`);
       setRan(told);
-      props.onDone?.(told);
     });
+  // Only then: the row that this button stands in may be gone by the change.
+  const close = () => {
+    props.onClose();
+    if (ran) props.onDone?.(ran);
+  };
   return (
-    <Dialog title={props.title} onClose={props.onClose}>
+    <Dialog title={props.title} onClose={close}>
       {!planned && (
         <form onSubmit={plan}>
           {props.form?.(values, (changes) => setValues({ ...values, ...changes }))}

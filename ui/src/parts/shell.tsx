@@ -23,12 +23,25 @@ const PARTS: { label: Key; entries: Entry[] }[] = [
       { path: '/', label: 'overview', letter: 'o' },
       { path: '/topics', label: 'topics', letter: 't' },
       { path: '/groups', label: 'groups', letter: 'g' },
+      { path: '/messages', label: 'messages', letter: 'm' },
+    ],
+  },
+  {
+    label: 'nav_mend',
+    entries: [
+      { path: '/dlq', label: 'dead_letters', letter: 'd' },
+      { path: '/timers', label: 'timers', letter: 'i' },
+      { path: '/transactions', label: 'transactions', letter: 'x' },
     ],
   },
   {
     label: 'nav_cluster',
     entries: [
       { path: '/brokers', label: 'brokers', letter: 'b' },
+      { path: '/replication', label: 'replication', letter: 'r' },
+      { path: '/clients', label: 'clients', letter: 'c' },
+      { path: '/doctor', label: 'doctor', letter: 'h' },
+      { path: '/access', label: 'access', letter: 'a' },
       { path: '/audit', label: 'audit', letter: 'l' },
     ],
   },

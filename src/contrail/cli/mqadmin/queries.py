@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from contrail.cli.damage import DamageNoted
 from contrail.cli.exits import CommandFailed, NotFound
-from contrail.cli.message_facts import elsewhere
 from contrail.cli.mqadmin.java_text import receipt_text, second_time, truth, value_text
 from contrail.cli.mqadmin.message_facts import print_message
 from contrail.cli.mqadmin.options import Call, Command, may, need, switch
 from contrail.cli.mqadmin.running_info import is_push
 from contrail.cli.mqadmin.sending import open_producer
-from contrail.cli.sending import message_copy
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import ReceivedMessage
 from contrail.errors import (
@@ -23,6 +20,9 @@ from contrail.errors import (
     OptionInvalid,
     RemoteProtocolError,
 )
+from contrail.insight.changes.messages import message_copy
+from contrail.insight.damage import DamageNoted
+from contrail.insight.messages import elsewhere
 from contrail.model.topic import TRACE_TOPIC
 from contrail.protocol.bodies.trace import PubTrace, SubAfterTrace, decode_traces
 from contrail.protocol.json_style import MessageQueue

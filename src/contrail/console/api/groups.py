@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,7 +12,9 @@ from contrail.console.api.lists import ListQuery, Missing, known, missing_of, sh
 from contrail.console.calls import Call
 from contrail.console.contract import Route
 from contrail.console.problems import Problem
+from contrail.console.services.sampler import queue_series
 from contrail.console.state.roles import Role
+from contrail.console.state.series import LONG_STEP_MS, SHORT_STEP_MS
 from contrail.insight.groups import described, is_known, with_members
 from contrail.insight.lists import GroupRow
 
@@ -120,6 +122,45 @@ class GroupTold(msgspec.Struct):
     settings_differ: bool
 
 
+class HeatRow(msgspec.Struct):
+    """The lag of a group on one queue over time, the oldest first; None where it is not known."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    values: list[float | None]
+
+
+class Heat(msgspec.Struct):
+    """All queues of a group; ``end_ms`` is the end of the last step."""
+
+    step_ms: int
+    end_ms: int
+    rows: list[HeatRow]
+
+
+class HeatQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Over half an hour or a day."""
+
+    span: Literal["30m", "24h"] = "30m"
+
+
+async def heat(call: Call) -> Heat:
+    sampler, group = call.parts.sampler, call.path["group"]
+    sampler.look_at(group)
+    now_ms, is_long = call.parts.clock.now_ms(), call.query.span == "24h"
+    step_ms, end_ms = (LONG_STEP_MS if is_long else SHORT_STEP_MS), 0
+    rows = []
+    for key in sorted(sampler.sample.queue_lags):
+        if key[0] != group:
+            continue
+        told = sampler.series.told(queue_series(*key), now_ms, is_long=is_long)
+        if told is not None:
+            rows.append(HeatRow(*key[1:], told.values))
+            end_ms = told.end_ms
+    return Heat(step_ms, end_ms or now_ms, rows)
+
+
 async def groups(call: Call) -> GroupPage:
     sample = known(call.parts.sampler.sample)
     rows = [row for row in sample.groups if call.query.internal or not row.is_internal]
@@ -149,6 +190,16 @@ async def group(call: Call) -> GroupTold:
 
 
 ROUTES = (
+    Route(
+        method="GET",
+        path="/groups/{group}/heat",
+        name="heat",
+        summary="A group's lag on each queue over time",
+        handle=heat,
+        query=HeatQuery,
+        answer=Heat,
+        role=Role.VIEWER,
+    ),
     Route(
         method="GET",
         path="/groups",

@@ -18,7 +18,7 @@ from contrail.console.state.absent import AbsentBrokers
 from contrail.console.state.series import SeriesTable
 from contrail.errors import ClientError
 from contrail.insight.brokers import broker_rows
-from contrail.insight.lists import GroupRow, TopicRow, group_rows, topic_rows
+from contrail.insight.lists import GroupRow, TopicRow, group_rows, queue_lags, topic_rows
 from contrail.insight.looks import ClusterLook, look
 from contrail.protocol.bodies.figures import Figures
 
@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 
 # The busiest topics and the groups that are furthest behind have a history each.
 _WATCHED_MAX = 4_000
+# Groups of which each queue has a history: those that are looked at, and the furthest behind.
+_HEATED_MAX = 50
+_LOOKED_AT_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Sample:
     partial: Mapping[str, str] = field(default_factory=dict)
     timers: int | None = None
     halves: int | None = None
+    queue_lags: Mapping[tuple[str, str, str, int], int] = field(default_factory=dict)
     # Why there is no sample at all: no NameServer answers.
     error: str | None = None
 
@@ -56,6 +60,14 @@ class Sampler:
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
         self._absent = AbsentBrokers()
+        self._looked_at: dict[str, None] = {}
+
+    def look_at(self, group: str) -> None:
+        """Keep a history of each queue of a group, as one of the hundred looked at last."""
+        self._looked_at.pop(group, None)
+        self._looked_at[group] = None
+        if len(self._looked_at) > _LOOKED_AT_MAX:
+            del self._looked_at[next(iter(self._looked_at))]
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="console-sampler")
@@ -96,10 +108,14 @@ class Sampler:
         for row in rows:
             if row["error"] is not None:
                 failed.setdefault(row["broker"], row["error"])
+        groups = group_rows(seen)
+        behind = sorted((one for one in groups if one.lag), key=lambda one: -one.lag)
+        heated = {one.group for one in behind[:_HEATED_MAX]} | set(self._looked_at)
         return Sample(
             now_ms,
             tuple(self._admin.name_servers),
-            groups=group_rows(seen),
+            groups=groups,
+            queue_lags=queue_lags(seen, heated),
             topics=topic_rows(seen, frozenset(info.clusters)),
             brokers=rows,
             partial=failed,
@@ -133,11 +149,16 @@ def _noted(sample: Sample) -> dict[str, float | None]:
     topics = [one for one in sample.topics if one.put_per_second is not None]
     topics = sorted(topics, key=lambda row: -(row.put_per_second or 0.0))[:_WATCHED_MAX]
     return {
+        **{queue_series(*key): float(lag) for key, lag in sample.queue_lags.items()},
         **{f"group:{row.group}": float(row.lag) for row in groups},
         **{f"topic:{row.topic}": row.put_per_second for row in topics},
         # Last, so that they are never the ones that make room.
         **{name: rates[name] for name in ("in", "out", "lag")},
     }
+
+
+def queue_series(group: str, topic: str, broker: str, queue_id: int) -> str:
+    return f"queue:{group} {topic} {broker} {queue_id}"
 
 
 def totals_of(sample: Sample) -> dict[str, float | None]:

@@ -54,7 +54,11 @@ class Events:
             ),
         )
 
-    async def open(self, call: Call) -> StreamingResponse:
+    async def open(self, call: Call) -> Stream:
+        return self.stream(self._lines(call))
+
+    def stream(self, lines: AsyncIterator[bytes]) -> Stream:
+        """An answer of these lines, counted among all streams of the console while it is open."""
         if self.open_count >= STREAMS_MAX:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -63,7 +67,7 @@ class Events:
             )
         self.open_count += 1
         headers = {"X-Accel-Buffering": "no"}
-        return _Stream(self._lines(call), self._closed, headers)
+        return Stream(lines, self._closed, headers)
 
     def _closed(self) -> None:
         self.open_count -= 1
@@ -73,7 +77,7 @@ class Events:
         text = call.request.headers.get("last-event-id", "")
         seen_ms = int(text) if text.isascii() and text.isdecimal() else 0
         yield b": hello\n\n"
-        while self._goes_on(call) and not await call.request.is_disconnected():
+        while self.goes_on(call) and not await call.request.is_disconnected():
             try:
                 sample = await asyncio.wait_for(sampler.after(seen_ms), self._heartbeat_s)
             except TimeoutError:
@@ -82,7 +86,7 @@ class Events:
             seen_ms = sample.sampled_ms
             yield _event(sample)
 
-    def _goes_on(self, call: Call) -> bool:
+    def goes_on(self, call: Call) -> bool:
         """Whether the caller is still logged in; the stream itself does not keep it so."""
         caller, parts = call.known_caller, call.parts
         if parts.accounts.role_of(caller.account) is None:
@@ -91,7 +95,7 @@ class Events:
         return token is None or parts.sessions.is_open(token, parts.clock.now_ms())
 
 
-class _Stream(StreamingResponse):
+class Stream(StreamingResponse):
     """Counts as open until it has ended, in whichever way."""
 
     def __init__(

@@ -21,11 +21,11 @@ from pyspark import TaskContext
 from contrail.client.blocking.admin import Admin
 from contrail.client.selectors import java_hash_of
 from contrail.errors import BrokerRefused, ClientError, JobFailed, MessageIllegal
+from contrail.insight.copies import SINK_KEY, SINK_SEQUENCE, Copy, Original, Skipped, place_of
+from contrail.insight.pacing import Pacer, chunk_size
 from contrail.model.batch import BatchUnit, encode_batch
 from contrail.model.properties import SHARDING_KEY, encode_properties
 from contrail.pipeline.cluster import client_settings
-from contrail.pipeline.jobs.copies import SINK_KEY, SINK_SEQUENCE, Copy, Original, Skipped, place_of
-from contrail.pipeline.jobs.pacing import Pacer, chunk_size
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import ClusterSettings
 from contrail.protocol.codes import RequestCode, ResponseCode

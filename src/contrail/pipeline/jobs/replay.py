@@ -28,13 +28,13 @@ from contrail.client.dead_letters import (
     why_closed,
 )
 from contrail.errors import JobFailed, NotThere, OptionInvalid
+from contrail.insight.copies import replayed
 from contrail.model.properties import MAX_RECONSUME_TIMES
 from contrail.model.topic import dlq_topic
 from contrail.pipeline.columns import ARCHIVED_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import read_messages, span_options
 from contrail.pipeline.jobs.archive_layout import Range, next_round_spans, without_lost
 from contrail.pipeline.jobs.checkpoints import Checkpoint, look
-from contrail.pipeline.jobs.copies import replayed
 from contrail.pipeline.jobs.copy_sender import CopyPlan
 from contrail.pipeline.jobs.copying import (
     QUEUE_COLUMNS,

@@ -19,12 +19,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 
 from contrail.errors import NotThere, OptionInvalid
+from contrail.insight.copies import restored
 from contrail.pipeline.columns import ARCHIVED_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import spark_settings
 from contrail.pipeline.jobs.archive_layout import Hour, Sized
 from contrail.pipeline.jobs.archive_reading import ArchiveReading, reading_of
 from contrail.pipeline.jobs.checkpoints import Checkpoint, look
-from contrail.pipeline.jobs.copies import restored
 from contrail.pipeline.jobs.copy_sender import CopyPlan
 from contrail.pipeline.jobs.copying import (
     QUEUE_COLUMNS,

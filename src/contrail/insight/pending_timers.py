@@ -6,10 +6,10 @@ come wait. Messages with a delay level are in a queue for each level, in the ord
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from contrail.client.blocking.admin import Admin
+from contrail.client.admin import Admin
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.errors import RouteMissing
 from contrail.model.properties import (
@@ -68,21 +68,22 @@ class PendingMessage:
         }
 
 
-def pending_messages(admin: Admin, now_ms: int, *, scan_max: int) -> list[PendingMessage]:
+async def pending_messages(admin: Admin, now_ms: int, *, scan_max: int) -> list[PendingMessage]:
     """Waiting messages, the first due in front; of the timer topics the newest are read."""
-    found = [*_timed(admin, now_ms, scan_max), *_leveled(admin, now_ms)]
+    found = [one async for one in _timed(admin, now_ms, scan_max)]
+    found += [one async for one in _leveled(admin, now_ms)]
     return sorted(found, key=lambda one: one.due_timestamp_ms)
 
 
 # With a time of their own.
 
 
-def _timed(admin: Admin, now_ms: int, scan_max: int) -> Iterator[PendingMessage]:
-    for queue in _queues(admin, TIMER_TOPIC):
+async def _timed(admin: Admin, now_ms: int, scan_max: int) -> AsyncIterator[PendingMessage]:
+    for queue in await _queues(admin, TIMER_TOPIC):
         # By id and nonce, which tells messages of one id apart; a recall may name the id alone.
         waiting: dict[tuple[str, str], PendingMessage] = {}
         recalled: set[tuple[str, str]] = set()
-        for message in _newest(admin, queue, scan_max):
+        async for message in _newest(admin, queue, scan_max):
             nonce = message.properties.get(RECALL_NONCE, "")
             deletion = message.properties.get(TIMER_DEL_UNIQKEY)
             slot_ms = _whole(message.properties.get(TIMER_OUT_MS))
@@ -110,27 +111,30 @@ def due_in_slot_ms(asked: Mapping[str, str], store_timestamp_ms: int, slot_ms: i
     return due_ms if slot_ms < due_ms <= slot_ms + _SLOT_MS_MAX else slot_ms + 1
 
 
-def _newest(admin: Admin, queue: MessageQueue, count_max: int) -> Iterator[ReceivedMessage]:
-    end = admin.queue_offset_max(queue)
-    start = max(admin.queue_offset_min(queue), end - count_max)
-    return admin.browse(queue, start=start, end=end)
+async def _newest(
+    admin: Admin, queue: MessageQueue, count_max: int
+) -> AsyncIterator[ReceivedMessage]:
+    end = await admin.queue_offset_max(queue)
+    start = max(await admin.queue_offset_min(queue), end - count_max)
+    async for message in admin.browse(queue, start=start, end=end):
+        yield message
 
 
 # With a delay level.
 
 
-def _leveled(admin: Admin, now_ms: int) -> Iterator[PendingMessage]:
+async def _leveled(admin: Admin, now_ms: int) -> AsyncIterator[PendingMessage]:
     delays: dict[str, Mapping[int, int]] = {}
-    for queue in _queues(admin, SCHEDULE_TOPIC):
+    for queue in await _queues(admin, SCHEDULE_TOPIC):
         if queue.broker_name not in delays:
-            config = admin.broker_config(queue.broker_name)
+            config = await admin.broker_config(queue.broker_name)
             delays[queue.broker_name] = delays_by_level(config.get(_LEVELS_SETTING, ""))
         level = queue.queue_id + 1
         delay_ms = delays[queue.broker_name].get(level)
-        if delay_ms is None or not admin.queue_offset_max(queue):
+        if delay_ms is None or not await admin.queue_offset_max(queue):
             continue
-        start = admin.search_offset(queue, now_ms - delay_ms)
-        for message in admin.browse(queue, start=start):
+        start = await admin.search_offset(queue, now_ms - delay_ms)
+        async for message in admin.browse(queue, start=start):
             due_ms = message.store_timestamp_ms + delay_ms
             if due_ms > now_ms:
                 yield PendingMessage(message, due_ms, level)
@@ -146,9 +150,9 @@ def delays_by_level(setting: str) -> dict[int, int]:
     return found
 
 
-def _queues(admin: Admin, topic: str) -> list[MessageQueue]:
+async def _queues(admin: Admin, topic: str) -> list[MessageQueue]:
     try:
-        return admin.queues(topic)
+        return await admin.queues(topic)
     except RouteMissing:
         # Brokers make these topics when they are first needed, or never.
         return []

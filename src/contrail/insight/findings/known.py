@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from contrail.cli.findings import failover, groups, members, replicas, servers, topics
-from contrail.cli.findings.commands import Commands
-from contrail.cli.findings.facts import ClusterFacts, GroupFacts, TopicFacts
-from contrail.cli.findings.finding import Finding, Severity
+from contrail.insight.findings import failover, groups, members, replicas, servers, topics
+from contrail.insight.findings.commands import Commands
+from contrail.insight.findings.facts import ClusterFacts, GroupFacts, TopicFacts
+from contrail.insight.findings.finding import Finding, Severity
 
 Looking = Callable[[Any, Commands], Iterator[Finding]]
 

@@ -1,8 +1,8 @@
-"""Shows answers with damaged messages: the sound messages, then the damage."""
+"""Answers with damaged messages: the sound messages, and remarks about the damage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from contrail.client.message import ReceivedMessage
 from contrail.errors import MessageDamaged
@@ -14,6 +14,10 @@ class DamageNoted:
     def __init__(self) -> None:
         self._told: dict[str, None] = {}
 
+    @property
+    def remarks(self) -> list[str]:
+        return list(self._told)
+
     def note(self, told: str) -> None:
         """Keep a remark about a damaged message; equal remarks are kept once."""
         self._told[told] = None
@@ -22,6 +26,14 @@ class DamageNoted:
         """The sound messages of an answer."""
         try:
             return ask()
+        except MessageDamaged as damage:
+            self.note(str(damage))
+            return list(damage.partial)
+
+    async def sound_of(self, asked: Awaitable[list[ReceivedMessage]]) -> list[ReceivedMessage]:
+        """The sound messages of an answer that is awaited."""
+        try:
+            return await asked
         except MessageDamaged as damage:
             self.note(str(damage))
             return list(damage.partial)

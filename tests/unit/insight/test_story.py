@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contrail.cli.message_story import (
+from contrail.client.message import MessageQueue, ReceivedMessage
+from contrail.insight.story import (
     BROKER_TRACE,
     CLIENT_TRACE,
     GroupProgress,
@@ -11,7 +12,6 @@ from contrail.cli.message_story import (
     Traced,
     tell,
 )
-from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.protocol.bodies.trace import (
     EndTransactionTrace,
     PubTrace,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from contrail.cli.findings.commands import Commands
-from contrail.cli.findings.facts import BrokerFacts, ClusterFacts, Reach
-from contrail.cli.findings.finding import Finding, Severity, few
+from contrail.insight.findings.commands import Commands
+from contrail.insight.findings.facts import BrokerFacts, ClusterFacts, Reach
+from contrail.insight.findings.finding import Finding, Severity, few
 from contrail.model.topic import Perm
 from contrail.wire.addresses import is_loopback, split_address
 

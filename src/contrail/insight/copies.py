@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from contrail.client.dead_letters import origin_id, origin_topic
 from contrail.model import properties as names
-from contrail.pipeline.offsets import QueueKey
+from contrail.protocol.json_style import MessageQueue
 
 RESTORED_FROM = "CONTRAIL_RESTORED_FROM"
 RESTORED_STORE_TIME = "CONTRAIL_RESTORED_STORE_TIMESTAMP"
@@ -81,7 +81,7 @@ _OF_THE_DEAD = frozenset(
 class Original(NamedTuple):
     """A stored message that is to be copied."""
 
-    queue: QueueKey
+    queue: MessageQueue
     queue_offset: int
     body: bytes
     flag: int

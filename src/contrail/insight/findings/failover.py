@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from contrail.cli.findings.commands import Commands
-from contrail.cli.findings.facts import BrokerFacts, ClusterFacts
-from contrail.cli.findings.finding import Finding, Severity
+from contrail.insight.findings.commands import Commands
+from contrail.insight.findings.facts import BrokerFacts, ClusterFacts
+from contrail.insight.findings.finding import Finding, Severity
 from contrail.protocol.bodies.ha_status import GROUP_ROLES, LEADER_ROLE, HaStatus
 
 _AWAY = "away"

@@ -9,17 +9,6 @@ from typing import Any
 import pytest
 import typer
 
-from contrail.cli.findings import FINDINGS, Commands, Finding, findings_of, servers
-from contrail.cli.findings.facts import (
-    BrokerFacts,
-    ClusterFacts,
-    GroupFacts,
-    MemberFacts,
-    Reach,
-    RetriedMessage,
-    TopicFacts,
-)
-from contrail.cli.findings.finding import Severity
 from contrail.cli.root import LazyGroup, app
 from contrail.client.admin_values import (
     BrokerAddress,
@@ -32,6 +21,17 @@ from contrail.client.admin_values import (
     QueueStats,
     TopicStats,
 )
+from contrail.insight.findings import FINDINGS, Commands, Finding, findings_of, servers
+from contrail.insight.findings.facts import (
+    BrokerFacts,
+    ClusterFacts,
+    GroupFacts,
+    MemberFacts,
+    Reach,
+    RetriedMessage,
+    TopicFacts,
+)
+from contrail.insight.findings.finding import Severity
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.subscription import SubscriptionData
 from contrail.model.topic import TopicConfig
@@ -254,7 +254,7 @@ FAULTS: dict[str, Any] = {
 ALONE = frozenset(FAULTS) - {"members-idle", "models-disagree", "subscriptions-disagree"}
 
 
-@pytest.mark.proves("cli.commands.doctor")
+@pytest.mark.proves("cli.commands.doctor", "console.facts.findings")
 def test_there_is_a_fault_for_every_finding() -> None:
     assert FAULTS.keys() == FINDINGS.keys()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import ceil
 
-from contrail.cli.findings.commands import Commands
-from contrail.cli.findings.facts import GroupFacts, MemberFacts, TopicFacts
-from contrail.cli.findings.finding import Finding, Severity, few
-from contrail.cli.findings.groups import queue_text
+from contrail.insight.findings.commands import Commands
+from contrail.insight.findings.facts import GroupFacts, MemberFacts, TopicFacts
+from contrail.insight.findings.finding import Finding, Severity, few
+from contrail.insight.findings.groups import queue_text
 from contrail.model.subscription import SQL92, SubscriptionData
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueue

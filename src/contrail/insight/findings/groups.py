@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contrail.cli.findings.commands import Commands
-from contrail.cli.findings.facts import GroupFacts
-from contrail.cli.findings.finding import Finding, Severity, few
-from contrail.cli.output import time_text
+from contrail.insight.findings.commands import Commands
+from contrail.insight.findings.facts import GroupFacts
+from contrail.insight.findings.finding import Finding, Severity, few
+from contrail.insight.words import time_text
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.json_style import MessageQueue
 

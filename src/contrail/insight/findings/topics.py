@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contrail.cli.findings.commands import Commands
-from contrail.cli.findings.facts import TopicFacts
-from contrail.cli.findings.finding import Finding, Severity, few
+from contrail.insight.findings.commands import Commands
+from contrail.insight.findings.facts import TopicFacts
+from contrail.insight.findings.finding import Finding, Severity, few
 from contrail.model.topic import Perm
 
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from contrail.cli.damage import DamageNoted
-from contrail.cli.exits import NotFound
-from contrail.cli.message_story import (
+from contrail.client.admin import Admin
+from contrail.client.message import ReceivedMessage
+from contrail.errors import (
+    BrokerRefused,
+    ClientError,
+    MessageIllegal,
+    NotOnCluster,
+    RemoteProtocolError,
+    RouteMissing,
+)
+from contrail.insight.damage import DamageNoted
+from contrail.insight.story import (
     BROKER_TRACE,
     CLIENT_TRACE,
     GroupProgress,
     Story,
     Traced,
     tell,
-)
-from contrail.cli.output import complain
-from contrail.client.blocking.admin import Admin
-from contrail.client.message import ReceivedMessage
-from contrail.errors import (
-    BrokerRefused,
-    ClientError,
-    MessageIllegal,
-    RemoteProtocolError,
-    RouteMissing,
 )
 from contrail.model.host import Host, unpack_host
 from contrail.model.message_id import decode_offset_message_id
@@ -49,10 +48,12 @@ _POPPED_MAX = 1000
 _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
-def names_a_broker(admin: Admin, message_id: str) -> bool:
+async def names_a_broker(admin: Admin, message_id: str) -> bool:
     """Whether an id is an offset id: it begins with the address of one of the brokers."""
     host = _host_of(message_id)
-    return host is not None and any(one.address == str(host) for one in admin.brokers())
+    if host is None:
+        return False
+    return any(one.address == str(host) for one in await admin.brokers())
 
 
 def unknown_broker(message_id: str) -> str | None:
@@ -79,73 +80,80 @@ def _host_of(message_id: str) -> Host | None:
         return None
 
 
-def story_of(
-    admin: Admin, message_id: str, topic: str | None, trace_topic: str, damage: DamageNoted
+async def story_of(
+    admin: Admin,
+    message_id: str,
+    topic: str | None,
+    trace_topic: str,
+    damage: DamageNoted,
+    complain: Callable[[str], None],
 ) -> Story:
-    """The story of a message, by an id of either kind.
+    """The story of a message, by an id of either kind; ``complain`` hears what is not listed.
 
     Raises:
         MessageDamaged: no trace and no copy of the message is sound, but one is damaged.
-        NotFound: there is neither a trace nor a copy of the message.
+        NotOnCluster: there is neither a trace nor a copy of the message.
     """
-    if names_a_broker(admin, message_id):
-        message = admin.message_by_offset_id(message_id)
+    if await names_a_broker(admin, message_id):
+        message = await admin.message_by_offset_id(message_id)
         message_id = message.properties.get(UNIQ_KEY, message_id)
         topic = topic or message.topic
-    traced = list(_traces(admin, message_id, trace_topic, damage))
+    traced = await _traces(admin, message_id, trace_topic, damage)
     topic = topic or next((t.topic for t, _ in traced if isinstance(t, PubTrace)), None)
-    groups = _groups(admin, topic, traced)
-    copies = [
-        copy
-        for name in (*([topic] if topic else []), *_group_topics(groups, topic))
-        for copy in copies_in(admin, name, message_id, damage)
-    ]
-    copies += [
-        copy for name in _WAITING_TOPICS for copy in _waiting(admin, name, message_id, damage)
-    ]
+    groups = await _groups(admin, topic, traced)
+    copies: list[ReceivedMessage] = []
+    for name in (*([topic] if topic else []), *_group_topics(groups, topic)):
+        copies += await copies_in(admin, name, message_id, damage)
+    for name in _WAITING_TOPICS:
+        copies += await _waiting(admin, name, message_id, damage, complain)
     if not traced and not copies:
         damage.require_none()
         where = f"topic {topic}" if topic else "no topic is known: give --topic"
-        raise NotFound(
+        raise NotOnCluster(
             f"there is no trace and no copy of message {message_id!r} ({where})"
             f"{elsewhere(message_id)}"
         )
-    progress = _progress(admin, groups, [copy for copy in copies if copy.queue.topic == topic])
-    popped = list(_popped(admin, groups, topic, message_id))
+    of_topic = [copy for copy in copies if copy.queue.topic == topic]
+    progress = await _progress(admin, groups, of_topic)
+    popped = await _popped(admin, groups, topic, message_id)
     return tell(message_id, topic, traces=traced, copies=copies, progress=progress, popped=popped)
 
 
-def ids_by_key(
+async def ids_by_key(
     admin: Admin, key: str, topic: str | None, trace_topic: str, damage: DamageNoted
 ) -> list[str]:
     """The ids of the messages with a key: in a topic, or in the traces."""
     if topic is not None:
-        found = damage.sound(lambda: admin.messages_by_key(topic, key))
+        found = await damage.sound_of(admin.messages_by_key(topic, key))
         return [one.message_id for one in found]
     ids = {
         trace.message_id: None
-        for trace, _ in _traces_by_key(admin, key, trace_topic, damage)
+        for trace, _ in await _traces_by_key(admin, key, trace_topic, damage)
         if isinstance(trace, PubTrace) and key in trace.keys.split(KEY_SEPARATOR)
     }
     return list(ids)
 
 
-def copies_in(
+async def copies_in(
     admin: Admin, topic: str, message_id: str, damage: DamageNoted
 ) -> list[ReceivedMessage]:
     """A message's copies in a topic; none if there is no such topic."""
     try:
-        return damage.sound(lambda: admin.messages_by_unique_key(topic, message_id))
+        return await damage.sound_of(admin.messages_by_unique_key(topic, message_id))
     except RouteMissing:
         return []
 
 
-def _waiting(
-    admin: Admin, topic: str, message_id: str, damage: DamageNoted
+async def _waiting(
+    admin: Admin,
+    topic: str,
+    message_id: str,
+    damage: DamageNoted,
+    complain: Callable[[str], None],
 ) -> list[ReceivedMessage]:
     """A message's waiting copies, which Contrail's brokers list on their own host only."""
     try:
-        return copies_in(admin, topic, message_id, damage)
+        return await copies_in(admin, topic, message_id, damage)
     except BrokerRefused as refusal:
         if refusal.code != ResponseCode.NO_PERMISSION:
             raise
@@ -153,39 +161,38 @@ def _waiting(
         return []
 
 
-def _traces(
+async def _traces(
     admin: Admin, message_id: str, trace_topic: str, damage: DamageNoted
-) -> Iterator[Traced]:
-    for traced in _traces_by_key(admin, message_id, trace_topic, damage):
-        if traced.trace.message_id == message_id:
-            yield traced
+) -> list[Traced]:
+    found = await _traces_by_key(admin, message_id, trace_topic, damage)
+    return [traced for traced in found if traced.trace.message_id == message_id]
 
 
-def _traces_by_key(
+async def _traces_by_key(
     admin: Admin, key: str, trace_topic: str, damage: DamageNoted
-) -> Iterator[Traced]:
+) -> list[Traced]:
     try:
-        found = damage.sound(lambda: admin.messages_by_key(trace_topic, key))
+        messages = await damage.sound_of(admin.messages_by_key(trace_topic, key))
     except RouteMissing:
         # No client of this cluster writes traces.
-        return
-    for message in found:
+        return []
+    found: list[Traced] = []
+    for message in messages:
         # A broker writes its traces itself; a client has sent them from somewhere else.
         source = BROKER_TRACE if message.born_host == message.store_host else CLIENT_TRACE
-        try:
-            yield from (Traced(trace, source) for trace in decode_traces(message.body))
-        except RemoteProtocolError:
-            # Other messages of that topic are no traces.
-            continue
+        # Other messages of that topic are no traces.
+        with suppress(RemoteProtocolError):
+            found += [Traced(trace, source) for trace in decode_traces(message.body)]
+    return found
 
 
-def _groups(admin: Admin, topic: str | None, traced: Iterable[Traced]) -> list[str]:
+async def _groups(admin: Admin, topic: str | None, traced: Iterable[Traced]) -> list[str]:
     consumers = (SubBeforeTrace, SubAfterTrace)
     found = {trace.group for trace, _ in traced if isinstance(trace, consumers) and trace.group}
     if topic is not None:
         # If the message was deleted, traces may still exist.
         with suppress(RouteMissing):
-            found |= set(admin.topic_consumers(topic))
+            found |= set(await admin.topic_consumers(topic))
     return sorted(found)
 
 
@@ -197,20 +204,24 @@ def _group_topics(groups: Iterable[str], topic: str | None) -> Iterator[str]:
             yield pop_retry_topic(topic, group)
 
 
-def _popped(
+async def _popped(
     admin: Admin, groups: Iterable[str], topic: str | None, message_id: str
-) -> Iterator[tuple[str, InFlight]]:
+) -> list[tuple[str, InFlight]]:
     """The message in the hands of consumers that popped it; Apache's brokers do not tell."""
+    found: list[tuple[str, InFlight]] = []
     for group in groups:
         with suppress(ClientError):
-            for page in admin.in_flight(group, topic, count_max=_POPPED_MAX):
-                found = (one for one in page.messages if one.message_id == message_id)
-                yield from ((group, one) for one in found)
+            for page in await admin.in_flight(group, topic, count_max=_POPPED_MAX):
+                here = [one for one in page.messages if one.message_id == message_id]
+                found += [(group, one) for one in here]
+    return found
 
 
-def _progress(
+async def _progress(
     admin: Admin, groups: Iterable[str], stored: Iterable[ReceivedMessage]
-) -> Iterator[GroupProgress]:
-    for message in stored:
-        for group in groups:
-            yield GroupProgress(group, message, admin.committed(group, message.queue))
+) -> list[GroupProgress]:
+    return [
+        GroupProgress(group, message, await admin.committed(group, message.queue))
+        for message in stored
+        for group in groups
+    ]

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from contrail.cli.output import time_text
 from contrail.client.message import ReceivedMessage
+from contrail.insight.words import time_text
 from contrail.model.properties import ORIGIN_GROUP, REAL_TOPIC, TIMER_OUT_MS
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
 from contrail.protocol.bodies.in_flight import InFlight
