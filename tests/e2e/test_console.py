@@ -152,15 +152,16 @@ def _scripts_use_a_token(url: str, folder: Path) -> None:
 
 def _answers_fit_the_contract(page: Page) -> None:
     document = page.get("/openapi.json")
-    paths = {
-        "/api/v1/topics/{topic}": "/topics/orders",
-        "/api/v1/groups/{group}": "/groups/billing",
-    }
+    places = {"{topic}": "orders", "{group}": "billing", "{broker}": "broker-a"}
+    # They need the id of a message, a run or a key, or a dead letter, which is not here.
+    left_out = ("{message_id}", "{run_id}", "/history", "/dlq/{group}", "/traces", ":find")
     for path, operations in document["paths"].items():
         answer = operations.get("get", {}).get("responses", {}).get("200", {}).get("content", {})
-        if "application/json" not in answer or path == "/api/v1/history":
+        if "application/json" not in answer or any(one in path for one in left_out):
             continue
-        told = page.get(paths.get(path, path.removeprefix("/api/v1")))
+        for place, name in places.items():
+            path = path.replace(place, name)
+        told = page.get(path.removeprefix("/api/v1"))
         schema = {**answer["application/json"]["schema"], "components": document["components"]}
         Draft202012Validator(schema).validate(told)
 

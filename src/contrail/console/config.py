@@ -25,7 +25,7 @@ class ConsoleConfig:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     sample_interval_s: float = SAMPLE_INTERVAL_S
-    # What of JSON bodies only admins see, as paths: see state/masks.py.
+    # Paths of JSON bodies that are hidden from all but admins: see state/masks.py.
     masks: tuple[tuple[str, ...], ...] = ()
 
     def check(self) -> None:

@@ -46,6 +46,6 @@ def test_a_body_that_is_no_json_never_fits(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["total > 1", "$.a >", "$.a = b", "$.a[x]", "", "$.a == 1 2"])
-def test_what_is_no_condition_is_refused(text: str) -> None:
+def test_a_text_that_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(ConditionInvalid):
         parse_condition(text)

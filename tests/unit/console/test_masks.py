@@ -58,6 +58,6 @@ def test_other_bytes_are_told_in_base64_and_long_bodies_are_cut_between_characte
 
 
 @pytest.mark.parametrize("text", ["card", "$", "$.a[0]", "$..a", "$.a[", ""])
-def test_what_is_no_path_is_refused(text: str) -> None:
+def test_a_text_that_is_no_path_is_refused(text: str) -> None:
     with pytest.raises(MaskInvalid):
         parse_path(text)

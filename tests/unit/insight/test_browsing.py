@@ -76,7 +76,7 @@ def test_messages_before_a_time_are_found() -> None:
     assert times(read(Queues({A: [1, 5, 9], B: [2, 6]}), until_ms=6)) == [5, 2, 1]
 
 
-def test_what_cannot_be_read_is_named_and_does_not_end_the_search() -> None:
+def test_a_damaged_message_is_named_and_does_not_end_the_search() -> None:
     found = read(Queues({A: list(range(100)), B: [200]}, bad=90), count_max=100)
     assert found.gaps == ["offset 90 is damaged"]
     assert times(found)[0] == 200 and 67 in times(found) and 0 in times(found)

@@ -38,7 +38,7 @@ _SENDING, _SENT, _FAILED, _SKIPPED, _UNKNOWN = "sending", "sent", "failed", "ski
 
 
 class ReplayPlan(msgspec.Struct, frozen=True):
-    """What a replay sends; ``edits`` are new bodies in base64 by dead letter's id."""
+    """The letters of a replay; ``edits`` are new bodies in base64 by dead letter's id."""
 
     run_id: str
     group: str

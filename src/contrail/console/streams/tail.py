@@ -83,7 +83,7 @@ class Tails:
 
 
 class _Collected:
-    """What came within a turn; the room is bounded."""
+    """The messages of a turn; the room is bounded."""
 
     def __init__(self) -> None:
         self.messages: list[ReceivedMessage] = []

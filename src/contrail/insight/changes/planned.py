@@ -33,7 +33,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one part of a change: ``done`` or ``failed``, with the reason."""
+    """The outcome of one part of a change: ``done`` or ``failed``, with the reason."""
 
     target: str
     outcome: str
@@ -42,7 +42,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What changes act with: the admin client, and a producer that sends one message."""
+    """The means of changes: the admin client, and a producer that sends one message."""
 
     admin: Admin
     send: Callable[[Message], Awaitable[SendReceipt]]
