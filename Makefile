@@ -14,7 +14,7 @@ KERNELS := $(VENV)/.kernels-$(or $(CONTRAIL_KERNELS),auto)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup page demo test test-all check bench bench-compare bench-quick torture docs status clean
+.PHONY: help setup page demo test test-all check bench bench-compare bench-quick torture docs console-shots status clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ torture: setup ## the long campaigns, or one of them: make torture CAMPAIGN=bit_
 
 docs: setup ## check the docs: links resolve, examples run, references are complete
 	$(BIN)/python -m pytest -q tests/house/test_docs.py tests/house/test_documented.py tests/house/test_status.py
+
+console-shots: setup ## pictures of every page of the console in both themes, for the docs
+	$(BIN)/python -m scripts.console_shots
 
 status: setup ## write docs/status.md and the ledger from the clauses of docs/status and the marks on tests
 	$(BIN)/python -m scripts.status

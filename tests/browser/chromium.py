@@ -53,10 +53,8 @@ class Blocking:
             return self._wrapped(found)
 
         def call(*given: Any, **named: Any) -> Any:
-            told = found(*given, **named)
-            if inspect.isawaitable(told):
-                told = asyncio.run_coroutine_threadsafe(_awaited(told), self._loop).result()
-            return self._wrapped(told)
+            called = _called(found, *given, **named)
+            return self._wrapped(asyncio.run_coroutine_threadsafe(called, self._loop).result())
 
         return call
 
@@ -65,8 +63,10 @@ class Blocking:
         return Blocking(one, self._loop) if is_theirs else one
 
 
-async def _awaited(one: Any) -> Any:
-    return await one
+async def _called(found: Any, *given: Any, **named: Any) -> Any:
+    """Calls that are not awaited talk to the browser too: all of them belong to the loop."""
+    told = found(*given, **named)
+    return await told if inspect.isawaitable(told) else told
 
 
 @contextmanager

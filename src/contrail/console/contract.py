@@ -134,6 +134,8 @@ def _responses(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
     statuses = set(route.problems) | {HTTPStatus.BAD_REQUEST, HTTPStatus.MISDIRECTED_REQUEST}
     if route.role is not None:
         statuses |= {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+        # A broker refused, or a name is none that a cluster may have.
+        statuses |= {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
     if route.is_change:
         statuses.add(HTTPStatus.FORBIDDEN)
     if route.body is not None:

@@ -67,7 +67,7 @@ def problem_of(error: ContrailError) -> Problem:
         return Problem(HTTPStatus.NOT_FOUND, str(error))
     if isinstance(error, BrokerRefused):
         missing = error.code in _MISSING
-        return Problem(HTTPStatus.NOT_FOUND if missing else HTTPStatus.BAD_GATEWAY, str(error))
+        return Problem(HTTPStatus.NOT_FOUND if missing else HTTPStatus.CONFLICT, str(error))
     if isinstance(error, NameServerUnreachable | NoBroker | CallFailed):
         return Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-    return Problem(HTTPStatus.BAD_GATEWAY, str(error))
+    return Problem(HTTPStatus.CONFLICT, str(error))

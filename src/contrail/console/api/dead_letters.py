@@ -275,7 +275,6 @@ async def resume(call: Call) -> ReplayTold:
 _PROBLEMS = (
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
-    HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
 

@@ -209,7 +209,7 @@ ROUTES = (
         query=GroupQuery,
         answer=GroupPage,
         role=Role.VIEWER,
-        problems=(HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE),
+        problems=(HTTPStatus.SERVICE_UNAVAILABLE),
     ),
     Route(
         method="GET",
@@ -219,6 +219,6 @@ ROUTES = (
         handle=group,
         answer=GroupTold,
         role=Role.VIEWER,
-        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE),
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
     ),
 )

@@ -226,7 +226,6 @@ async def traced(call: Call) -> Ids:
 _PROBLEMS = (
     HTTPStatus.NOT_FOUND,
     HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
 

@@ -310,7 +310,7 @@ async def _access_of(admin: Admin, name: str, address: str) -> AccessTold:
     return AccessTold(name, None, told, entries)
 
 
-_PROBLEMS = (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
+_PROBLEMS = (HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
 
 ROUTES = (
     Route(

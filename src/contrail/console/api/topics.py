@@ -108,6 +108,6 @@ ROUTES = (
         handle=topic,
         answer=TopicTold,
         role=Role.VIEWER,
-        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE),
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
     ),
 )

@@ -107,7 +107,7 @@ async def transactions(call: Call) -> TransactionPage:
     return TransactionPage(now_ms, missing, total, rows)
 
 
-_PROBLEMS = (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
+_PROBLEMS = (HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
 
 ROUTES = (
     Route(

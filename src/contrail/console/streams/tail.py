@@ -66,7 +66,6 @@ class Tails:
                 problems=(
                     HTTPStatus.NOT_FOUND,
                     HTTPStatus.CONFLICT,
-                    HTTPStatus.BAD_GATEWAY,
                     HTTPStatus.SERVICE_UNAVAILABLE,
                 ),
             ),
