@@ -131,6 +131,8 @@ def names_something(name: str) -> bool:
     """Whether a command's first argument is the name of something; files and bodies are not."""
     if name in ("replication detach", "replication init", "replication replace"):
         return False
+    if name in ("acl export", "acl import", "audit"):
+        return False
     arguments = [one for one in command_of(name).params if one.param_type_name == "argument"]
     return bool(arguments) and arguments[0].nargs == 1 and not name.startswith("store ")
 
