@@ -123,13 +123,16 @@ SIZES = {
 # As profiles of the master showed. On loopback ``sendfile`` hands the bytes to the receiver in the
 # sender's time.
 _BYTES = (
-    "half of what a slave adds is the system's sendfile, 0.2 µs for a message and a slave; the "
-    "other half is a push and a report for each frame of up to 512 KiB. A slave that reports less "
-    "often where no answer waits would save some 0.05 µs"
+    "half of what a slave adds is the system's sendfile, which on loopback does the receiver's "
+    "part as well; the rest is a push and a report for each frame, of what came within 10 ms"
 )
 _SYNCED = (
     "each sync of some 230 messages costs a push, a report and two wake-ups for each slave beside "
     "the bytes: batches are as small as the queue of waiting sends allows"
+)
+_HELD = (
+    "a message that waits for a slave costs both brokers a wake-up, a frame and a report, shared "
+    "by what comes within one round trip; to wait for more doubled the answers of a window of sends"
 )
 CAUSES = {
     "master with one slave, 1x64, 1 KB, async flush": _BYTES,
@@ -137,6 +140,8 @@ CAUSES = {
     "master with one slave, 16x32, 1 KB, sync flush, SYNC_MASTER": _SYNCED,
     "master with two slaves, 16x32, 1 KB, sync flush, SYNC_MASTER": _SYNCED,
     "slave, 16x32, 1 KB, sync flush, SYNC_MASTER": _SYNCED,
+    f"send, {THREADS} threads, 1 KB, SYNC_MASTER and a slave": _HELD,
+    f"broker CPU, {THREADS} threads, 1 KB, SYNC_MASTER and a slave": _HELD,
     "answer to a send, p99, during a catch-up": (
         "the slave's syncs use the disk that the master's appends use, and threads that bring old "
         "segments in use the master's core"

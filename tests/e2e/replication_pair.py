@@ -125,10 +125,11 @@ class CuttingProxy:
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                # First of all: ``close`` may cancel this task while it waits for the ways.
+                up_writer.transport.abort()
                 for way in ways:
                     way.cancel()
                 await asyncio.gather(*ways, return_exceptions=True)
-                up_writer.transport.abort()
         except (OSError, asyncio.CancelledError):
             pass
         finally:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from contrail.clock import Clock
 from contrail.errors import ConfigError, RemoteProtocolError
@@ -37,8 +41,18 @@ from contrail.wire.cluster_port import ClusterPort, Link
 _BRING_IN_BYTES = 2 << 20
 _SWEEP_S = 0.25
 _THREADS = 2
+# Of the threads that bring old segments in, where the loop wants the same core.
+_NICENESS = 10
 _WARNING_INTERVAL_MS = 1000
 _log = logging.getLogger(__name__)
+
+
+def _yield_to_sends() -> None:
+    """Let this thread run behind the loop: a slave that catches up delays no send for a core."""
+    if sys.platform == "linux":
+        # A thread has a niceness of its own there; a sandbox may forbid to set it.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 class HaMaster:
@@ -353,7 +367,9 @@ class HaMaster:
         part = self._store.log_part(physical_offset, _BRING_IN_BYTES)
         assert part is not None and self._loop is not None, "a frame lies in a segment"
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ha-bring-in")
+            self._threads = ThreadPoolExecutor(
+                _THREADS, thread_name_prefix="ha-bring-in", initializer=_yield_to_sends
+            )
         known.is_fetching = True
         fetch = self._loop.run_in_executor(self._threads, self._store.bring_in, part)
         self._fetches.add(fetch)
