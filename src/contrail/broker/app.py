@@ -325,12 +325,13 @@ class Broker:
         return AccessTable(table, self.tables.persistence, key=key)
 
     def _recall_key(self) -> RecallKey:
-        return load_recall_key(
+        key = load_recall_key(
             self._files,
             self._store_config.root,
             now_ms=self._clock.now_ms(),
             new_secret=secrets.token_bytes(KEY_BYTES),
         )
+        return self._role.recall_key(key)
 
     # Wiring.
 
@@ -537,6 +538,7 @@ class Broker:
                 derive_soon=lambda: self._deriving.after_tick(),
                 fail=self.failed.set,
                 files=self._files,
+                dedupe=self._dedupe,
             )
         )
         self._tells_flushes = self.replicas.wants_flushes
@@ -590,6 +592,7 @@ class Broker:
                 recall_seal=self._recall_seal,
                 ways=self.ways,
                 leads=self._role.delivers,
+                in_group=self._role.in_group,
                 records=self.access.records,
                 may_check=self.access.may_check,
                 busy_reason=lambda: self.sends.busy_reason(self.server.waited_s * 1000),
@@ -664,6 +667,8 @@ class Broker:
             routes=self._route_cache(),
             wake=self._wake_topic,
             waiting=self.kinds.waiting,
+            delete_queues=self.replicas.delete_queues,
+            delete_unused=self.replicas.delete_unused,
         )
         families: tuple[Family, ...] = (
             self.sends,

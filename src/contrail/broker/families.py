@@ -52,6 +52,9 @@ class FamiliesNeed:
     # Answers the held pulls and pops of a topic.
     wake: Callable[[bytes], None]
     waiting: Callable[[], WaitingCounts]
+    # Remove the queues of a topic that is deleted, and of one that has no settings.
+    delete_queues: Callable[[bytes], None]
+    delete_unused: Callable[[bytes], None]
 
 
 def handler_families(need: FamiliesNeed) -> tuple[Family, ...]:
@@ -128,6 +131,8 @@ def handler_families(need: FamiliesNeed) -> tuple[Family, ...]:
             clock=clock,
             in_slices=in_slices,
             offsets_written=tables.offsets_written,
+            delete_queues=need.delete_queues,
+            delete_unused=need.delete_unused,
         ),
         GroupHandlers(
             tables.groups,

@@ -29,8 +29,12 @@ from contrail.broker.handlers.replication import HaFacts, ReplicationHandlers
 from contrail.broker.replica_side import Redirecting, SideNeed
 from contrail.broker.replicas import link_trust
 from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.followed_sends import FollowedSends
 from contrail.broker.services.group_delays import CARRIED as DELAYS
 from contrail.broker.services.group_delays import GroupDelays
+from contrail.broker.services.group_deletions import TopicDeletions
+from contrail.broker.services.group_kinds import CARRIED as KINDS
+from contrail.broker.services.group_kinds import GroupKinds
 from contrail.broker.services.group_retention import GroupRetention
 from contrail.broker.services.group_tables import GroupTables
 from contrail.errors import StoreError
@@ -139,7 +143,26 @@ class GroupSide:
             need.store_config.root,
             need.clock,
             offsets_interval_ms=need.config.flush_consumer_offset_ms,
-            carried={DELAYS: lambda: self._delays.carried(), LOG: self._carried_log},
+            carried={
+                DELAYS: lambda: self._delays.carried(),
+                KINDS: lambda: self._kinds.carried(),
+                LOG: self._carried_log,
+            },
+            on_topic_deleted=self._topic_deleted,
+        )
+        self._deletions = TopicDeletions(need.store)
+        kinds = need.kinds
+        kinds.carried = self.tables.carried
+        self._kinds = GroupKinds(
+            need.store,
+            kinds.timers,
+            kinds.transactions,
+            kinds.checks,
+            kinds.sinks.file,
+            kinds.sinks.transactions,
+            lambda: self.tables.carried(KINDS),
+            FollowedSends(need.dedupe, need.store),
+            forget_sinks=kinds.sinks.forget,
         )
         self._retention = GroupRetention(need.store, self.tables, self.runner)
         self._delays = GroupDelays(
@@ -147,7 +170,7 @@ class GroupSide:
         )
         need.store.retention_limits["delay levels"] = self._delays.retention_limit
         # The tables' first snapshot tells how far the other parts are.
-        self.parts: list[FollowsRole] = [self._delays, self.tables]
+        self.parts: list[FollowsRole] = [self._delays, self._kinds, self.tables]
         # Whether the broker is to start again after this failure: on an emptied folder.
         self.begins_anew = False
         self._guards: Guards | None = None
@@ -218,6 +241,7 @@ class GroupSide:
         schedule.every(_FEED_INTERVAL_MS, lambda now_ms: self._feed(), name="committed records")
         delays = self._need.kinds.delays
         schedule.every(lambda: delays.interval_ms, self._delays.run, name="delay levels")
+        self._kinds.register(schedule)
         schedule.every(_OFFSETS_INTERVAL_MS, lambda now_ms: self.tables.sweep(), name="offsets")
         schedule.every(1_000, lambda now_ms: self._warn_of_skew(), name="members' clocks")
         schedule.every(1_000, lambda now_ms: self._retention.run(), name="log's floor")
@@ -230,6 +254,7 @@ class GroupSide:
         """Members link up once log and tables are recalled."""
 
     async def begin(self) -> None:
+        self._kinds.begin()
         self.tables.begin()
         await self.runner.start()
 
@@ -240,12 +265,19 @@ class GroupSide:
         self._moved()
 
     def committed(self) -> None:
+        try:
+            self._deletions.committed(self._need.store.positions.commit_limit)
+        except ValueError as error:
+            self.failed(error)
+            return
         self._moved()
 
     def _moved(self) -> None:
         """More of the log is visible: answers may be due, and pulls may find it."""
         self._need.flushes.is_noted = True
         self._need.tick()
+        if self._deletions.are_due:
+            self._need.loop.call_soon(self._carry_out_deletions)
         if self._wanted_term is not None:
             self._take_over_if_ready()
 
@@ -274,6 +306,12 @@ class GroupSide:
     def lacks_slaves(self) -> bool:
         return False
 
+    def delete_queues(self, topic: bytes) -> None:
+        """Every member removes them at the record of the deletion."""
+
+    def delete_unused(self, topic: bytes) -> None:
+        self.tables.delete_topic(topic.decode())
+
     def take_master(self, ha_address: str, address: str) -> None:
         """Members know their leader by the group."""
 
@@ -282,6 +320,7 @@ class GroupSide:
     def _take_over_if_ready(self) -> None:
         """Take over once everything up to the marker is derived."""
         store, term = self._need.store, self._wanted_term
+        self._carry_out_deletions()
         self._need.derive()
         if term is None or store.dispatched_end < store.physical_end:
             return
@@ -351,6 +390,19 @@ class GroupSide:
             except (StoreError, ValueError) as error:
                 # It would hold other tables than the others from now on.
                 self.failed(error)
+
+    def _carry_out_deletions(self) -> None:
+        """Derive up to each deletion of a topic, and carry it out; the records behind it follow."""
+        while self._deletions.are_due:
+            self._need.derive()
+            fed_end = self._fed_end
+            self._feed()
+            if self._fed_end == fed_end:
+                return
+
+    def _topic_deleted(self, topic: str, physical_end: int) -> None:
+        self._deletions.carry_out(topic, physical_end)
+        self._kinds.topic_deleted(topic)
 
     def _warn_of_skew(self) -> None:
         skews = self.runner.links.skews_ms()

@@ -45,6 +45,8 @@ class KindsNeed:
     escaped: Escaped
     # Whether this broker delivers; a slave leaves that to its master.
     leads: bool
+    # Whether this broker is a member of a failover group, and delivers while it leads.
+    in_group: bool
     # Why sends are turned away now, if they are.
     busy_reason: Callable[[], str | None]
     # The rights on records that requests find.

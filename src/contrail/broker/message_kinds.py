@@ -6,6 +6,8 @@ They share one way into the log (``Deliveries``) and one memory of deliveries
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from contrail.broker.handlers.figures import WaitingCounts
 from contrail.broker.handlers.replies import ReplyHandlers
 from contrail.broker.handlers.send_back import SendBackHandlers
@@ -20,6 +22,8 @@ from contrail.broker.services.delivery_memory import (
     recall_deliveries,
 )
 from contrail.broker.services.escape_ledger import keep_escaped
+from contrail.broker.services.group_kinds import CARRIED as KINDS
+from contrail.broker.services.group_kinds import CarriedKinds
 from contrail.broker.services.persistence import Keeping
 from contrail.broker.services.stored_tables import load_delay_cursors
 from contrail.broker.services.timers import Timers
@@ -28,6 +32,7 @@ from contrail.broker.services.transaction_operators import TransactionOperators
 from contrail.broker.services.transactions import Transactions
 from contrail.broker.sinks import Sinks
 from contrail.broker.state.transactions import OpenTransactions
+from contrail.model.fastjson import JsonValue
 from contrail.model.message import StoredMessage
 from contrail.model.topic import TIMER_TOPIC
 from contrail.protocol.codes import RequestCode
@@ -75,6 +80,10 @@ class MessageKinds:
             store_host=need.store_host,
         )
         self.timers = self.new_timers(tables.persistence)
+        if need.in_group:
+            self.timers.follow_in_group()
+        # A failover group's facts by name, as they are committed.
+        self.carried: Callable[[str], JsonValue] = lambda name: None
         self._timer_handlers = TimerHandlers(
             self.timers,
             tables.topics,
@@ -90,7 +99,7 @@ class MessageKinds:
         self._wire_transactions(self.open_transactions)
         self.sinks = Sinks(need, self.transactions, self.open_transactions)
         self.pop = PopSide(need)
-        if need.leads:
+        if need.leads or need.in_group:
             self._keep_memory()
 
     def new_timers(self, persistence: Keeping) -> Timers:
@@ -109,18 +118,17 @@ class MessageKinds:
         """Last of all: it speaks for the cursors that were written before it.
 
         A slave has no cursors: its master's deliveries stand in the log, to be found from where
-        the memory ends when the slave becomes a master.
+        the memory ends when the slave becomes a master. Members of a failover group have cursors
+        of delay levels and transactions in the group's tables, with their places in the log.
         """
-        self._memory = DeliveryMemory(
-            self._need.tables.persistence,
-            [
+        ends = [lambda: self.timers.durable_end, lambda: self.sinks.file.durable_end]
+        if not self._need.in_group:
+            ends += [
                 lambda: self.delays.durable_end,
-                lambda: self.timers.durable_end,
                 lambda: self.transactions.durable_end,
-                lambda: self.sinks.file.durable_end,
                 lambda: self.pop.memory.durable_end,
-            ],
-        )
+            ]
+        self._memory = DeliveryMemory(self._need.tables.persistence, ends)
 
     def _wire_transactions(self, table: OpenTransactions) -> None:
         need, tables = self._need, self._need.tables
@@ -133,7 +141,7 @@ class MessageKinds:
             store_host=need.store_host,
             attempt=need.far_reads.attempt,
         )
-        self._checks = TransactionChecks(
+        self.checks = TransactionChecks(
             self.transactions,
             table,
             need.store,
@@ -149,7 +157,7 @@ class MessageKinds:
         )
         operators = TransactionOperators(
             self.transactions,
-            self._checks,
+            self.checks,
             table,
             need.store,
             need.clock,
@@ -171,10 +179,12 @@ class MessageKinds:
         A slave learns this when it starts as a master; until then it notes only where to begin.
         """
         need = self._need
-        if not need.leads:
+        if not need.leads and not need.in_group:
             begin_memory(need.files, need.store_config.root, need.store)
             return
-        forgotten = (self.delays.forgotten_from, self.sinks.file.forgotten_from)
+        forgotten = [self.delays.forgotten_from, self.sinks.file.forgotten_from]
+        if need.in_group:
+            forgotten = [self._begin_at_carried(), self.sinks.file.forgotten_from]
         delivered = recall_deliveries(
             need.files,
             need.store_config.root,
@@ -186,12 +196,24 @@ class MessageKinds:
         self.escaped.forget_before(need.store.physical_min)
         delivered.take_escaped(self.escaped.waited, self.escaped.halves)
         self.sinks.file.begin(delivered.physical_start)
+        if need.in_group:
+            self.timers.recover(delivered)
+            self.transactions.recover(delivered)
+            return
         self.delays.recover(delivered)
         self.timers.note_waiting(self.pop.revive_topic.encode())
         self.timers.recover(delivered)
         self.pop.memory.begin(delivered.physical_start)
         self.pop.revive.recover(self.timers.take_noted(), delivered)
         self.transactions.recover(delivered)
+
+    def _begin_at_carried(self) -> int | None:
+        """Take the transactions' cursors of the group; where the log must be read from for them."""
+        carried = CarriedKinds.parse(self.carried(KINDS))
+        if carried is None:
+            return None
+        self.transactions.take_cursors(carried.half, carried.op)
+        return carried.physical_end
 
     def waiting(self) -> WaitingCounts:
         return WaitingCounts(self.timers.pending_count, len(self.open_transactions))
@@ -221,9 +243,7 @@ class MessageKinds:
         schedule.every(
             lambda: self.transactions.interval_ms, self.transactions.run, name="transactions"
         )
-        schedule.every(
-            lambda: self._checks.interval_ms, self._checks.run, name="transaction checks"
-        )
+        schedule.every(lambda: self.checks.interval_ms, self.checks.run, name="transaction checks")
         self.sinks.register(schedule)
         self.pop.register(schedule)
 
@@ -250,8 +270,8 @@ class MessageKinds:
 
     def close_files(self) -> None:
         """Write down how far things are, once the log is durable; blocks."""
-        if not self._need.leads:
-            return
-        self.transactions.keep_cursors()
-        self.pop.close_files()
-        self.timers.close()
+        if self._need.leads:
+            self.transactions.keep_cursors()
+            self.pop.close_files()
+        if self._need.leads or self._need.in_group:
+            self.timers.close()

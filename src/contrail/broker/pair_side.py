@@ -100,6 +100,12 @@ class AloneSide:
     def leader_of_users(self) -> str | None:
         return None
 
+    def delete_queues(self, topic: bytes) -> None:
+        self._need.store.delete_topic(topic)
+
+    def delete_unused(self, topic: bytes) -> None:
+        self._need.store.delete_topic(topic)
+
     def status(self) -> HaStatus | None:
         return None if self.link is None else self.link.status()
 

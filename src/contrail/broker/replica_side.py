@@ -18,6 +18,7 @@ from contrail.broker.replicas import ReplicasNeed
 from contrail.broker.services.acknowledgements import Acknowledgements, FlushNews
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.registration import Registration
+from contrail.broker.services.send_dedupe import SendDedupe
 from contrail.broker.state.read_redirects import Redirect
 from contrail.broker.tables import Tables
 from contrail.protocol.bodies.ha_status import HaStatus
@@ -92,6 +93,14 @@ class ReplicaSide(Protocol):
         """
         ...
 
+    def delete_queues(self, topic: bytes) -> None:
+        """The settings of a topic are deleted: so are its queues."""
+        ...
+
+    def delete_unused(self, topic: bytes) -> None:
+        """Delete the queues of a topic that has no settings."""
+        ...
+
     def status(self) -> HaStatus | None:
         """None without replication."""
         ...
@@ -121,6 +130,7 @@ class SideNeed(ReplicasNeed):
     deliveries: Deliveries
     caller: Caller
     registration: Registration
+    dedupe: SendDedupe
     acknowledgements: Acknowledgements
     flushes: FlushNews
     # Has another tick come.

@@ -5,8 +5,11 @@ A third role is added here, and as one more ``ReplicaSide``.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from contrail.broker.acting_side import registration_terms
 from contrail.broker.config import BrokerConfig
@@ -15,9 +18,11 @@ from contrail.broker.pair_side import AloneSide, MasterOfPair, SlaveOfPair
 from contrail.broker.replica_side import ReplicaSide, SideNeed
 from contrail.broker.replication_config import HA_PORT_DISTANCE, ReplicationConfig
 from contrail.broker.services.acknowledgements import Acknowledgements, HoldReason
+from contrail.broker.services.cluster_secret import read_cluster_secret
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.escape_bridge import EscapeBridge
 from contrail.broker.state.escaped import Escaped
+from contrail.broker.state.recall_seal import RecallKey
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import Clock
 from contrail.model.host import Host
@@ -73,6 +78,16 @@ class RoleTerms:
     def registration_terms(self) -> Mapping[str, str]:
         """Further fields of this broker's registrations."""
         return registration_terms(self.replication)
+
+    def recall_key(self, own: RecallKey) -> RecallKey:
+        """The key of recall handles: members of a failover group take each other's handles."""
+        if not self.in_group:
+            return own
+        secret = read_cluster_secret(Path(self.replication.cluster_secret_path))
+        name = self.replication.group or self.config.broker_name
+        return own._replace(
+            secret=hmac.digest(secret, f"recall handles of {name}".encode(), hashlib.sha256)
+        )
 
     def acknowledgements(self, store_config: StoreConfig, clock: Clock) -> Acknowledgements:
         """Answers held for the disk or for slaves, whichever this role waits for."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from contrail.broker.handlers.sink import SinkHandlers
 from contrail.broker.kinds_need import KindsNeed
-from contrail.broker.services.sink_ledger import SinkLedgerFile
+from contrail.broker.services.sink_ledger import SinkLedgerFile, forget_draft
 from contrail.broker.services.sink_sends import SinkSends
 from contrail.broker.services.sink_transactions import SinkTransactions
 from contrail.broker.services.transactions import Transactions
@@ -28,8 +28,10 @@ class Sinks:
             root=need.store_config.root,
             retention_ms=lambda: tables.settings.config.sink_retention_ms,
             now_ms=clock.now_ms,
-            follows=not need.leads,
+            follows=not need.leads and not need.in_group,
+            in_group=need.in_group,
         )
+        self._need = need
         tables.topics.on_delete.append(self.file.forget_topic)
         sends = SinkSends(
             self.file,
@@ -60,6 +62,14 @@ class Sinks:
             busy_reason=need.busy_reason,
             names=tables.topics.names,
         )
+
+    def forget(self, sink_ids: list[str]) -> None:
+        """Have all members of a failover group forget sinks."""
+        draft = forget_draft(
+            sink_ids, now_ms=self._need.clock.now_ms(), store_host=self._need.store_host
+        )
+        self._need.deliveries.append([draft])
+        self.file.ledger.forget(sink_ids)
 
     def topics_of(self, sink_id: str) -> Iterable[str]:
         """The topics of a sink's newest batch, as far as this broker was told."""

@@ -37,6 +37,10 @@ from contrail.protocol.json_style import MessageQueue
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 _ROUTE_POLL_S = 0.05
 
+_ANSWERS_OF_MASTERS = (ResponseCode.SUCCESS,)
+# Slaves and members of a failover group may leave deletions to their master or leader.
+_ANSWERS_OF_OTHERS = (ResponseCode.SUCCESS, ResponseCode.SERVICE_NOT_AVAILABLE)
+
 
 class TopicAdmin(QueueAdmin):
     """Topics."""
@@ -246,7 +250,11 @@ class TopicAdmin(QueueAdmin):
         await self._ask_each(
             await self._every_broker(cluster),
             lambda broker: self._ask(
-                broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}, what
+                broker,
+                RequestCode.DELETE_TOPIC_IN_BROKER,
+                {"topic": topic},
+                what,
+                accepted=_ANSWERS_OF_MASTERS if broker.is_master else _ANSWERS_OF_OTHERS,
             ),
             list,
             what,

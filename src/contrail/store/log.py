@@ -63,7 +63,7 @@ from contrail.store.services.truncation import Truncation
 from contrail.store.services.unit_walk import UnitWalk
 from contrail.store.services.upkeep import Upkeep
 from contrail.store.state.append import AppendState
-from contrail.store.state.positions import Positions
+from contrail.store.state.positions import NO_LIMIT, Positions
 from contrail.store.state.raw_append import plan_raw
 from contrail.store.state.reading import GetStatus
 from contrail.store.state.record_crc import RecordCrcRule
@@ -397,7 +397,7 @@ class MessageStore:
             apache=apache,
             crc_rule=recovered.crc_rule,
             offset_floors=self._floors_above_queues(recovered),
-            commit_hint=lambda: self.settled_end if self.in_group else None,
+            commit_hint=self._commit_hint if self.in_group else lambda: None,
             on_failed=self._poison,
             on_refused=self._set_rows_refused,
             is_stepped=self._is_stepped,
@@ -413,6 +413,10 @@ class MessageStore:
             self._upkeep,
             self._sent_file,
         )
+
+    def _commit_hint(self) -> int:
+        """A start derives up to there: not past a deletion that is not carried out."""
+        return min(self.settled_end, self.positions.derive_limit)
 
     def _may_remove(self, physical_end: int) -> bool:
         """Whether retention may remove the segment that ends there."""
@@ -560,6 +564,31 @@ class MessageStore:
         assert physical_end >= self.positions.commit_limit, "a commit never moves back"
         self.positions.commit_limit = physical_end
 
+    def derive_to(self, physical_end: int | None) -> None:
+        """Derive nothing behind the record that ends there; None ends that.
+
+        It deletes a topic, whose records behind it begin anew.
+        """
+        self.positions.derive_limit = NO_LIMIT if physical_end is None else physical_end
+
+    def delete_topic_at(self, topic: bytes, physical_end: int) -> None:
+        """Carry out a committed deletion: the topic's records before ``physical_end`` are dead.
+
+        Nothing behind is derived yet, unless this was done before.
+        """
+        self._require_open()
+        if self._queues.tombstones.get(topic, 0) >= physical_end:
+            return
+        assert self.dispatched_end <= physical_end, "records behind a deletion are derived"
+        # Rows that wait in memory may be for queues that go.
+        self._dispatcher.cut()
+        self._remove_queues(topic, physical_end)
+
+    def begin_topic_anew(self, topic: bytes) -> None:
+        """The next messages of a topic stand behind its deletion: they are numbered from 0."""
+        assert self._leads, "the leader numbers messages"
+        self._state.forget_topic(topic)
+
     @property
     def leads(self) -> bool:
         """Whether a group's member takes own appends: between ``lead`` and ``stop_leading``."""
@@ -617,6 +646,13 @@ class MessageStore:
     ) -> Iterator[StoredMessage]:
         """The messages of some topics in a stretch of the log, also above the commit."""
         return self._records.messages_between(physical_start, physical_end, topics)
+
+    def naming_between(self, physical_start: int, physical_end: int) -> list[tuple[int, int]]:
+        """The physical offsets of deliveries, commits and sinks' rows in a stretch of the log.
+
+        With each the ``preparedTransactionOffset`` of its header.
+        """
+        return list(self._records.naming_between(physical_start, physical_end))
 
     def append_one(self, draft: MessageDraft) -> AppendedRun:
         return self._appender.append([draft])
@@ -1036,12 +1072,15 @@ class MessageStore:
         self._flusher.wait(self._state.physical_end)
         self._dispatcher.advance(self.visible_end)
         self._dispatcher.announce()
+        self._remove_queues(topic, self.dispatched_end)
+        self._state.forget_topic(topic)
+
+    def _remove_queues(self, topic: bytes, physical_end: int) -> None:
         # The deletion is durable before the first file goes: a crash half way must not end in a
         # rebuild that brings the topic back.
-        self._queues.tombstones[topic] = self.dispatched_end
+        self._queues.tombstones[topic] = physical_end
         self._upkeep.checkpoint()
-        self._queues.delete_topic(topic, self.dispatched_end)
-        self._state.forget_topic(topic)
+        self._queues.delete_topic(topic, physical_end)
         for key in [key for key in self._upkeep.offset_floors if key[0] == topic]:
             del self._upkeep.offset_floors[key]
         crashpoint("store.topic_deleted")

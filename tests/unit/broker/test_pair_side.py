@@ -59,6 +59,7 @@ class Broker:
             tables=cast(Any, tables),
             kinds=cast(Any, SimpleNamespace(delays=None, timers=None)),
             deliveries=cast(Any, None),
+            dedupe=cast(Any, None),
             caller=cast(Any, None),
             registration=cast(Any, None),
             acknowledgements=self.held,

@@ -140,6 +140,7 @@ def test_a_send_that_finds_no_leader_in_time_says_that_nothing_is_stored() -> No
     assert 8 <= group.asked_of(A) <= 13
 
 
+@pytest.mark.proves("replication.failover.in-doubt")
 def test_a_send_in_doubt_says_so_whatever_is_refused_after_it() -> None:
     course = SendCourse("t", RetryRules(style="sync", retry_count=2, has_own_queue=True))
     doubtful = BrokerRefused("no majority", code=1, remark="", is_in_doubt=True)
@@ -221,6 +222,7 @@ def test_other_refusals_are_no_sign_of_a_new_leader(code: int) -> None:
     assert course.failed("a", refusal, 1, is_replicated=True) is not Next.NEXT_LEADER
 
 
+@pytest.mark.proves("replication.failover.in-doubt")
 def test_an_answer_in_doubt_is_told_apart_from_a_refusal() -> None:
     def answered(code: int, fields: dict[str, str]) -> BrokerRefused:
         return refused(ReceivedResponse(code, 1, "why", fields, b"", 479, "JAVA"), "it", "a")

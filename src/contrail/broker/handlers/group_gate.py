@@ -33,14 +33,7 @@ LEASED = frozenset(
 
 NOT_IN_GROUPS = frozenset(
     {
-        # Of kinds that are delivered later: every member would have to follow them.
-        RequestCode.END_TRANSACTION,
-        RequestCode.RECALL_MESSAGE,
-        RequestCode.RECALL_TIMER,
-        RequestCode.CONTRAIL_SINK_BEGIN,
-        RequestCode.CONTRAIL_SINK_SEND,
-        RequestCode.CONTRAIL_SINK_COMMIT,
-        RequestCode.CONTRAIL_SINK_ABORT,
+        # Every member would have to follow what is in flight.
         RequestCode.POP_MESSAGE,
         RequestCode.ACK_MESSAGE,
         RequestCode.BATCH_ACK_MESSAGE,
@@ -48,8 +41,6 @@ NOT_IN_GROUPS = frozenset(
         RequestCode.DECIDE_IN_FLIGHT,
         # A group in mode POP would stand still.
         RequestCode.SET_MESSAGE_REQUEST_MODE,
-        # A topic that only the leader deleted would keep its queues at the other members.
-        RequestCode.DELETE_TOPIC_IN_BROKER,
     }
 )
 """Requests that failover groups do not serve yet."""

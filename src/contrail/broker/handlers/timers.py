@@ -121,6 +121,7 @@ class TimerHandlers:
                 handle.unique_key.encode(),
                 handle.nonce.encode(),
                 handle.deliver_ms - 1,
+                physical_end=run.physical_end,
             )
         except RequestRejected as refusal:
             return self._answer(refusal.code, refusal.remark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from contrail.broker.handlers.saved_answers import SavedAnswer
@@ -70,7 +71,13 @@ class TopicHandlers:
         clock: Clock,
         in_slices: InSlices = in_one_go,
         offsets_written: WhenWritten = at_once,
+        delete_queues: Callable[[bytes], None] | None = None,
+        delete_unused: Callable[[bytes], None] | None = None,
     ) -> None:
+        """``delete_queues`` removes the queues of a topic whose settings went, ``delete_unused``
+        those of one that has none; the store does both but in a failover group."""
+        self._delete_queues = delete_queues or store.delete_topic
+        self._delete_unused = delete_unused or store.delete_topic
         self._offsets_written = offsets_written
         self._topics = topics
         self._offsets = offsets
@@ -171,7 +178,7 @@ class TopicHandlers:
         self._stats.topic_deleted(topic)
         # The store remembers topics that it deleted, so it is not told of names that never existed.
         if existed or self._store.has_topic(topic.encode()):
-            self._store.delete_topic(topic.encode())
+            self._delete_queues(topic.encode())
 
     def _clean_unused(self, request: Request, peer: Peer) -> Steps:
         """Delete the data of topics that no longer have settings; a topic is a step."""
@@ -179,7 +186,7 @@ class TopicHandlers:
             topic = encoded.decode("utf-8", "replace")
             known = self._topics.table.get(topic) is not None or self._topics.is_system(topic)
             if not known and not topic.startswith(LMQ_PREFIX):
-                self._store.delete_topic(encoded)
+                self._delete_unused(encoded)
                 _log.info("the data of unused topic %r was deleted by %s", topic, peer.address)
             yield
         return Response()

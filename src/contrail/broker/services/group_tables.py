@@ -93,6 +93,7 @@ class StateLog(Protocol):
     """The log, as far as state records need it."""
 
     def append_one(self, draft: MessageDraft) -> _Appended: ...
+    def begin_topic_anew(self, topic: bytes) -> None: ...
     def get(
         self, topic: bytes, queue_id: int, queue_offset: int, *, count_max: int, bytes_max: int
     ) -> _Found: ...
@@ -129,8 +130,11 @@ class GroupTables:
         *,
         offsets_interval_ms: int,
         carried: Mapping[str, Callable[[], JsonValue]] | None = None,
+        on_topic_deleted: Callable[[str, int], None] = lambda topic, physical_end: None,
     ) -> None:
         """``carried`` has more for the records, by name: facts of other parts that lead.
+
+        ``on_topic_deleted`` carries out a committed deletion, whose record ends there.
 
         Raises ``StateFileDamaged`` if neither the file nor its backup can be read."""
         self._store = store
@@ -138,6 +142,9 @@ class GroupTables:
         self._clock = clock
         self._leads = False
         self._carried = dict(carried or {})
+        self._on_topic_deleted = on_topic_deleted
+        # Topics whose deletion this leader has appended, and no member has carried out.
+        self._deleting: set[str] = set()
         self._state = _read(files, root)
         self._next_row = store.queue_offset_min(_TOPIC, _QUEUE)
         # The tables as this leader appended them; the followed ones lag by the tail of the log.
@@ -209,11 +216,11 @@ class GroupTables:
                 _TOPIC, _QUEUE, self._next_row, count_max=_READ_COUNT, bytes_max=1 << 20
             )
             for message in found.messages:
-                self._state.feed(
-                    message.body,
-                    message.physical_offset,
-                    message.physical_offset + message.record_bytes,
-                )
+                end = message.physical_offset + message.record_bytes
+                record = self._state.feed(message.body, message.physical_offset, end)
+                if isinstance(record, TopicDeletion):
+                    self._deleting.discard(record.topic)
+                    self._on_topic_deleted(record.topic, end)
             self._is_written = False
             if found.damaged:
                 raise RecordDamaged(
@@ -291,6 +298,7 @@ class GroupTables:
     def follow(self, term: int) -> None:
         """Another member leads: what was appended and not committed is not so any more."""
         was_leading, self._leads = self._leads, False
+        self._deleting.clear()
         waiting, self._waiting = [one.done for one in self._waiting], deque()
         for name, dones in self._unappended.items():
             waiting += dones
@@ -316,7 +324,11 @@ class GroupTables:
 
         Queue offsets are those derived: messages that are not derived yet stand in the log.
         """
-        next_offsets = _flat_offsets(self._store)
+        next_offsets = {
+            key: offset
+            for key, offset in _flat_offsets(self._store).items()
+            if key[0] not in self._deleting
+        }
         tables: Entries = {**self._appended.entries(), Table.NEXT_OFFSETS: next_offsets}
         self._snapshot_count += 1
         for part in snapshot_parts(tables, f"{self._term}-{self._snapshot_count}"):
@@ -397,13 +409,38 @@ class GroupTables:
         gone: dict[Table, tuple[Key, ...]] = {}
         for table, entries in live.items():
             known = self._appended[table]
-            fresh = {key: one for key, one in entries.items() if known.get(key) != one}
+            fresh = {
+                key: one
+                for key, one in entries.items()
+                if known.get(key) != one and not self._is_planned(table, key)
+            }
             if fresh:
                 put[table] = fresh
-            if lost := tuple(key for key in known if key not in entries):
-                gone[table] = lost
+            lost = [key for key in known if key not in entries]
+            if lost := [key for key in lost if not self._is_planned(table, key)]:
+                gone[table] = tuple(lost)
         if put or gone:
             self._append(Change(put, gone))
+
+    def _is_planned(self, table: Table, key: Key) -> bool:
+        """Whether an operator's change is appended that the live table has once it is committed."""
+        if table is Table.TOPICS:
+            return any(key[0] in change.entries for change in self._topics.changes.planned())
+        if table is Table.GROUPS:
+            return any(key[0] in change.entries for change in self._groups.changes.planned())
+        return table is Table.FORBIDDEN and any(
+            (key[0], key[1]) in change.entries for change in self._groups.changes.planned()
+        )
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic: its next messages are of a new one, also before this is committed.
+
+        Raises:
+            StoreError: the log takes nothing now.
+        """
+        self._append(TopicDeletion(topic))
+        self._deleting.add(topic)
+        self._store.begin_topic_anew(topic.encode())
 
     def _append(self, record: StateRecord) -> int:
         """The end of the record in the log.
@@ -445,11 +482,21 @@ class GroupTables:
 
     def _append_one_planned(self, done: Done, records: Iterator[StateRecord]) -> None:
         try:
-            end = max((self._append(record) for record in records), default=0)
+            end = max((self._append_planned_record(record) for record in records), default=0)
         except StoreError as error:
             self._fail_in_order(done, error)
             return
         self._waiting.append(_Waiting(end, done))
+
+    def _append_planned_record(self, record: StateRecord) -> int:
+        if not isinstance(record, TopicDeletion):
+            return self._append(record)
+        # Sends that were admitted are deleted too; later ones find no such topic.
+        for prepare in self._topics.before_delete:
+            prepare()
+        self.delete_topic(record.topic)
+        self._topics.withdraw(record.topic, self._clock.now_ms())
+        return self._last_end
 
     def _fail_in_order(self, done: Done, error: StoreError) -> None:
         """Changes of a table end in the order they came: those that wait for the log come first."""

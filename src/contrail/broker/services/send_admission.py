@@ -56,7 +56,6 @@ from contrail.model.record import (
 )
 from contrail.model.topic import (
     RETRY_PREFIX,
-    SCHEDULE_TOPIC,
     TIMER_TOPIC,
     Perm,
     QueueType,
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
 # The flags of compressed bodies; a send with any other is checked: transactions, inner batches.
 FAST_FLAGS = 0x701
 _UNIT_FLAG, _UNIT_SUB_FLAG = 1, 2
-_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _TIMER_TOPIC = TIMER_TOPIC.encode()
 # Properties that the broker itself writes into messages that wait; a client's would be believed.
 _BROKER_OWNED = (
@@ -124,8 +122,7 @@ class SendAdmission:
     ) -> None:
         """``remembers`` tells whether messages of a topic may pass unchecked after the first.
 
-        With ``takes_plain_only``, as a failover group does, what the broker would keep back or
-        remember is refused: delayed, timed and half messages, de-duplicated ones, whole batches.
+        With ``takes_plain_only``, as a failover group does, whole batches are refused.
         """
         self._takes_plain_only = takes_plain_only
         self._settings = settings
@@ -302,8 +299,6 @@ class SendAdmission:
         properties[UNIQ_KEY] = key
         properties |= self._broker_properties
         placed = self._placed(draft, properties)
-        if self._takes_plain_only and placed.topic not in (draft.topic, _SCHEDULE_TOPIC):
-            raise _not_in_groups("timed and transactional messages")
         recall_handle = None
         if placed.topic == _TIMER_TOPIC and draft.topic != _TIMER_TOPIC:
             _refuse_deletion(properties)
@@ -321,8 +316,6 @@ class SendAdmission:
         memory = self._memories.get(topic)
         if memory is None:
             return None
-        if self._takes_plain_only:
-            raise _not_in_groups(f"messages of the de-duplicating topic {topic!r}")
         return Claim(topic, memory, key.encode("utf-8", "replace"))
 
     def _placed(self, draft: MessageDraft, properties: dict[str, str]) -> MessageDraft:

@@ -10,7 +10,7 @@ are not part of a memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import merge
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -71,7 +71,7 @@ class SentMessages(Protocol):
     def record_bytes(self, physical_offset: int) -> bytes: ...
 
 
-class _Sent(NamedTuple):
+class Sent(NamedTuple):
     """One message as it was first stored; of two the later one is the greater."""
 
     physical_offset: int
@@ -110,13 +110,17 @@ class SendDedupe:
 
     def rebuild(self) -> None:
         """Read the memories back from the log; before anything is sent, for it may take long."""
-        if not self._memories:
+        self.fill(self._memories)
+
+    def fill(self, memories: Mapping[str, SendMemory]) -> None:
+        """Read these back from the log."""
+        if not memories:
             return
-        waited = self._waited()
+        waited = self._waited(memories)
         queue_ids: dict[bytes, list[int]] = {}
         for topic, queue_id in self._store.queues():
             queue_ids.setdefault(topic, []).append(queue_id)
-        for name, memory in self._memories.items():
+        for name, memory in memories.items():
             walks = [
                 self._sent_to(name.encode(), queue_id, self._born_ms_min(memory))
                 for queue_id in queue_ids.get(name.encode(), ())
@@ -124,7 +128,7 @@ class SendDedupe:
             self._fill(memory, [*walks, iter(waited[name])])
             _log.info("topic %r: %d keys were read back from the log", name, len(memory))
 
-    def _fill(self, memory: SendMemory, walks: list[Iterator[_Sent]]) -> None:
+    def _fill(self, memory: SendMemory, walks: list[Iterator[Sent]]) -> None:
         """From the newest on, until as many are known as may be."""
         for sent in merge(*walks, reverse=True):
             if memory.is_full:
@@ -134,16 +138,42 @@ class SendDedupe:
     def _born_ms_min(self, memory: SendMemory) -> int:
         return self._clock.now_ms() - memory.window.age_ms_max
 
-    def _sent_to(self, topic: bytes, queue_id: int, born_ms_min: int) -> Iterator[_Sent]:
+    def _sent_to(self, topic: bytes, queue_id: int, born_ms_min: int) -> Iterator[Sent]:
         for message in self._walk_back(topic, queue_id, born_ms_min):
             key = _key_of(message.properties)
             if key and not _was_delivered(message):
                 yield _sent(message, key, message.queue_id)
 
-    def _waited(self) -> dict[str, list[_Sent]]:
+    # As a member of a failover group.
+
+    def queues_of(self, topics: Collection[str]) -> list[tuple[bytes, int]]:
+        """The queues in which messages of topics are, or wait."""
+        names = {*topics, *_WAITING_TOPICS} if topics else set()
+        return [one for one in self._store.queues() if one[0].decode("utf-8", "replace") in names]
+
+    def sent_in(
+        self, queue: tuple[bytes, int], first: int, last: int, topics: Collection[str]
+    ) -> list[tuple[str, Sent]]:
+        """The messages of these topics that stand in the rows of a queue, as they were sent."""
+        topic, queue_id = queue
+        name = topic.decode("utf-8", "replace")
+        found: list[tuple[str, Sent]] = []
+        for message in self._messages(topic, queue_id, first, last):
+            if name not in _WAITING_TOPICS:
+                key = _key_of(message.properties)
+                if key and not _was_delivered(message):
+                    found.append((name, _sent(message, key, queue_id)))
+                continue
+            real_topic = read_property(message.properties, REAL_TOPIC)
+            sent = _waiting(message) if real_topic in topics else None
+            if real_topic is not None and sent is not None:
+                found.append((real_topic, sent))
+        return found
+
+    def _waited(self, memories: Mapping[str, SendMemory]) -> dict[str, list[Sent]]:
         """Messages that were sent to wait, by the topic they wait for, newest first."""
-        found: dict[str, list[_Sent]] = {topic: [] for topic in self._memories}
-        born_ms_min = min(self._born_ms_min(memory) for memory in self._memories.values())
+        found: dict[str, list[Sent]] = {topic: [] for topic in memories}
+        born_ms_min = min(self._born_ms_min(memory) for memory in memories.values())
         for topic, queue_id in self._store.queues():
             if topic.decode("utf-8", "replace") not in _WAITING_TOPICS:
                 continue
@@ -203,7 +233,7 @@ def _was_delivered(message: SentRecord) -> bool:
     return is_commit and read_property(message.properties, TRANSACTION_ID) is not None
 
 
-def _waiting(message: SentRecord) -> _Sent | None:
+def _waiting(message: SentRecord) -> Sent | None:
     """A waiting message as its producer sent it; None for one that the broker put back."""
     properties = decode_properties(message.properties)
     made_here = any(name in properties for name in _MADE_HERE)
@@ -233,14 +263,14 @@ def _key_of(properties: bytes) -> bytes:
     return properties[start:end]
 
 
-def _sent(message: SentRecord, key: bytes, queue_id: int) -> _Sent:
+def _sent(message: SentRecord, key: bytes, queue_id: int) -> Sent:
     first = FirstSend(
         queue_id,
         message.queue_offset,
         message.physical_offset,
         message.store_timestamp_ms,
     )
-    return _Sent(message.physical_offset, key, first)
+    return Sent(message.physical_offset, key, first)
 
 
 # Calls of the sends' handler.

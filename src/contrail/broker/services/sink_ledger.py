@@ -79,13 +79,17 @@ class SinkLedgerFile:
         retention_ms: Callable[[], int],
         now_ms: Callable[[], int],
         follows: bool = False,
+        in_group: bool = False,
     ) -> None:
         """A slave ``follows``: its file stays as it is, for it takes no rows into its ledger.
 
         They stand in the log behind the file's position, to be read when it starts as a master.
+        ``in_group`` the file has the ledger of the committed log, which all members keep alike;
+        ``ledger`` is the leader's, made from it.
         """
         self._store = store
         self._follows = follows
+        self._in_group = in_group
         self._retention_ms = retention_ms
         self._now_ms = now_ms
         # Rows before this place in the log are in the copy that was read.
@@ -99,7 +103,9 @@ class SinkLedgerFile:
         self._writing_end = 0
         # Set if the newest copy was lost: its rows stand behind this place.
         self.forgotten_from: int | None = None
-        self.ledger = self._load(files, root)
+        # The log's ledger, and this broker's: one object but in a failover group.
+        self.followed = self._load(files, root)
+        self.ledger = SinkLedger() if in_group else self.followed
         persistence.register(
             FILE_NAME,
             take_changed=self._take_changed,
@@ -129,7 +135,7 @@ class SinkLedgerFile:
     def begin(self, physical_start: int) -> None:
         """The log was read from here on: the rows before are in the file."""
         self._covered_end = physical_start
-        _log.info("%d sinks are known", len(self.ledger.sinks))
+        _log.info("%d sinks are known", len(self.followed.sinks))
 
     def take(self, message: StoredMessage) -> None:
         """One message of the log's end, in order: a row that the copy does not have is added."""
@@ -154,6 +160,9 @@ class SinkLedgerFile:
 
     def _take_note(self, message: StoredMessage) -> None:
         try:
+            if forgotten := read_forgetting(message.body):
+                self.followed.forget([one for one in forgotten if one in self.followed.sinks])
+                return
             sink_id, status = read_note(message.body)
         except (ValueError, RequestRejected) as error:
             _log.error(
@@ -162,12 +171,28 @@ class SinkLedgerFile:
                 error,
             )
             return
-        self.ledger.told(sink_id, status, message.store_timestamp_ms)
+        self.followed.told(sink_id, status, message.store_timestamp_ms)
 
     def _take_row(self, message: StoredMessage) -> None:
         row, target = read_row(message.raw_properties), target_of(message)
         if row is not None and target is not None:
-            self.ledger.stored(row, *target, message.store_timestamp_ms)
+            self.followed.stored(row, *target, message.store_timestamp_ms)
+
+    # As a member of a failover group.
+
+    def follow_to(self, physical_end: int) -> None:
+        """All rows of the committed log up to there were taken."""
+        self._read_end = max(physical_end, self._read_end)
+        if not self.followed.changed and self._held is None:
+            self._covered_end = self._read_end
+
+    def lead(self) -> None:
+        """Go on for another leader, from what is committed."""
+        self.ledger.assign(self.followed)
+
+    def overdue(self) -> list[str]:
+        """The sinks that were not heard of for too long: all members forget them by a record."""
+        return self.ledger.overdue(self._now_ms() - self._retention_ms())
 
     def _is_of_a_sink(self, physical_offset: int) -> bool:
         """Whether a committed message was prepared by a sink, not by a client that copied one."""
@@ -182,12 +207,16 @@ class SinkLedgerFile:
     @property
     def durable_end(self) -> int:
         """The log position up to which the file speaks for the ledger."""
+        if self._in_group:
+            is_behind = self.followed.changed or self._held is not None
+            return self._covered_end if is_behind else self._read_end
         return self._covered_end if self._is_behind else self._store.settled_end
 
     def changing(self) -> None:
         """The ledger is about to change: the file as it is covers the rows before."""
-        self._covered_end = self.durable_end
-        self._touched = True
+        if not self._in_group:
+            self._covered_end = self.durable_end
+            self._touched = True
 
     @property
     def _is_behind(self) -> bool:
@@ -200,6 +229,8 @@ class SinkLedgerFile:
     def _take_changed(self) -> bool:
         if self._follows:
             return False
+        if self._in_group:
+            return self._take_followed()
         self._expire()
         settled_end, physical_end = self._store.settled_end, self._store.physical_end
         if self._is_dirty and (self._waiting is None or settled_end >= physical_end):
@@ -210,8 +241,16 @@ class SinkLedgerFile:
         self._held, self._waiting = self._waiting, None
         return True
 
+    def _take_followed(self) -> bool:
+        """Whether the committed ledger changed; all that it says is durable in the log."""
+        if not self.followed.changed:
+            return False
+        self._held = _Copy(self._read_end, _copied(self.followed))
+        self.followed.changed = False
+        return True
+
     def _expire(self) -> None:
-        overdue = self.ledger.overdue(self._now_ms() - self._retention_ms())
+        overdue = self.overdue()
         if overdue:
             self.changing()
             self.ledger.forget(overdue)
@@ -247,6 +286,18 @@ def note_draft(sink_id: str, status: SinkStatus, *, now_ms: int, store_host: byt
         born_host=store_host,
         prepared_transaction_offset=SINK_MARK,
     )
+
+
+def forget_draft(sink_ids: list[str], *, now_ms: int, store_host: bytes) -> MessageDraft:
+    """The record by which all members of a failover group forget sinks."""
+    draft = note_draft("", SinkStatus(), now_ms=now_ms, store_host=store_host)
+    return draft._replace(body=json.dumps({"forget": sink_ids}, separators=(",", ":")).encode())
+
+
+def read_forgetting(body: bytes) -> list[str]:
+    """The sinks that a record has members forget; none for another note."""
+    forgotten = Fields(loads(body), "a sink").array("forget")
+    return [one for one in forgotten if isinstance(one, str)]
 
 
 def read_note(body: bytes) -> tuple[str, SinkStatus]:

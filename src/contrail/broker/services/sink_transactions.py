@@ -19,7 +19,13 @@ from contrail.broker.state.sink_ledger import NOTHING_YET, Reached, SinkRow, Tar
 from contrail.broker.state.transaction_records import Fate, Half, Mark, commit_draft
 from contrail.broker.state.transactions import OpenTransactions
 from contrail.clock import Clock, monotonic_ms
-from contrail.errors import MessageIllegal, RecordDamaged, RequestRejected, StoreError
+from contrail.errors import (
+    MessageIllegal,
+    RecordDamaged,
+    RequestRejected,
+    StoreError,
+    StoreReadOnly,
+)
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.protocol.codes import ResponseCode
 from contrail.store import NotInMemory
@@ -161,6 +167,14 @@ class SinkTransactions:
         self.is_behind = stuck_count < len(self._jobs)
         if self.is_behind:
             self._wake()
+
+    def stop(self) -> None:
+        """Another member of the group leads: rows stay open until their sink asks there."""
+        jobs, self._jobs = self._jobs, deque()
+        self.is_behind = False
+        for job in jobs:
+            for told in job.told:
+                told(StoreReadOnly("this member of the failover group leads no more"))
 
     @property
     def interval_ms(self) -> int:

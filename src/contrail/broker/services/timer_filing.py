@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from contrail.broker.services.deliveries import Deliveries
@@ -34,13 +34,19 @@ class TimerFiling:
     """Takes rows and deliveries in, and has them written down now and then."""
 
     def __init__(
-        self, files: TimerFiles, store: MessageStore, deliveries: Deliveries, *, interval_ms: int
+        self,
+        files: TimerFiles,
+        store: MessageStore,
+        deliveries: Deliveries,
+        *,
+        interval_ms: int,
+        writer: Executor | None = None,
     ) -> None:
         self._files = files
         self._store = store
         self._deliveries = deliveries
         self._interval_ms = interval_ms
-        self._writer = ThreadPoolExecutor(1, "timer-files")
+        self._writer = writer or ThreadPoolExecutor(1, "timer-files")
         self._running: Future[None] | None = None
         self._batch: FileBatch | None = None
         self._rows: deque[FiledRow] = deque()
@@ -85,6 +91,17 @@ class TimerFiling:
 
     # On the loop.
 
+    def forget_marks(self) -> int:
+        """Write no mark that was noted so far: it may speak of records that are cut from the log.
+
+        Returns the line below which slots are finished in the files, or soon will be.
+        """
+        self._marks = DurableMarks()
+        self._noted = self._noted_ms = None
+        self._durable_after = self._deliveries.settled_end
+        under_way_ms = 0 if self._batch is None else self._batch.read_ms
+        return max(self.read_ms, under_way_ms)
+
     def enqueued(self, row: FiledRow, physical_end: int) -> None:
         """A message waits; its record ends at ``physical_end``."""
         self._durable_after = max(self._durable_after, physical_end)
@@ -96,7 +113,9 @@ class TimerFiling:
         """A message filed in this slot has been delivered within that stretch of the log."""
         self._durable_after = max(self._durable_after, physical_end)
         if slot_ms >= self.read_ms:
-            self._first_deliveries.setdefault(slot_ms, physical_start)
+            # A follower passes slots over in their order, not in that of the log.
+            known = self._first_deliveries.get(slot_ms, physical_start)
+            self._first_deliveries[slot_ms] = min(known, physical_start)
 
     def tick(
         self, now_ms: int, *, queue_offset: int, read_ms: int, is_urgent: bool = False

@@ -26,6 +26,10 @@ class TimerForgetting:
         self._queue_end: int | None = None
         self._late_ms: int | None = None
 
+    def begin_anew(self) -> None:
+        """Look at the log from now on: another broker may have written it meanwhile."""
+        self._until_ms = self._queue_end = self._late_ms = None
+
     def tick(self, now_ms: int) -> None:
         finished_ms = self._table.finished_until(now_ms)
         if now_ms < self._seen_ms:

@@ -104,6 +104,8 @@ class TimerIntake:
         # broker was down, is delivered and written off before the cell gets a new time.
         if row.slot_ms >= self._filing.read_ms + self._lap_ms:
             return False
+        if self._was_delivered(record.physical_offset, row.slot_ms):
+            return True
         self._filing.enqueued(row, record.physical_offset + record.record_bytes)
         try:
             self._table.enqueue(record, row, now_ms, near_ms)
@@ -111,6 +113,14 @@ class TimerIntake:
             log_illegal(record, illegal)
             self._table.metrics.add(record.topic, -1, now_ms)
         return True
+
+    def _was_delivered(self, place: int, filed_ms: int) -> bool:
+        """Whether the log of a failover group says so already, for this member is behind."""
+        followed = self._table.followed
+        delivery = None if followed is None else followed.take_delivery(place)
+        if delivery is not None:
+            self._filing.delivered(filed_ms, delivery.physical_offset, delivery.physical_end)
+        return delivery is not None
 
     def learn_deletions(self) -> None:
         """Let deletions take effect that the intake has not reached, for want of room."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import Executor
 
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.persistence import Keeping, Render
 from contrail.broker.services.timer_filing import TimerFiling
+from contrail.broker.services.timer_following import TimerFollowing
 from contrail.broker.services.timer_forgetting import TimerForgetting
 from contrail.broker.services.timer_intake import QUEUE_ID, TOPIC, TimerIntake, log_illegal
 from contrail.broker.services.timer_recovery import TimerRecovery
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.due_timers import DueTimer, key_of_one
+from contrail.broker.state.followed_timers import Recall
 from contrail.broker.state.timer_metrics import TimerTotals, encode_metrics
 from contrail.broker.state.timer_records import TimerRecord, as_it_was, dequeue_stamp, stamped
 from contrail.broker.state.timer_slots import Waiting
@@ -74,7 +77,9 @@ class Timers:
         config: StoreConfig,
         files: FileSystem,
         clock: Clock,
+        writer: Executor | None = None,
     ) -> None:
+        """``writer`` writes the timer files; None for a thread of their own."""
         self._store = store
         self._deliveries = deliveries
         self._clock = clock
@@ -87,7 +92,11 @@ class Timers:
         )
         self._files = TimerFiles(files, config)
         self._filing = TimerFiling(
-            self._files, store, deliveries, interval_ms=config.timer_flush_interval_ms
+            self._files,
+            store,
+            deliveries,
+            interval_ms=config.timer_flush_interval_ms,
+            writer=writer,
         )
         self._intake = TimerIntake(store, self._table, self._filing)
         self._forgetting = TimerForgetting(store, self._table, self._intake)
@@ -98,6 +107,7 @@ class Timers:
         self._metrics_written = self._table.metrics.data_version
         self._closed = False
         self._followed: TimerCheck | None = None
+        self.following: TimerFollowing | None = None
         persistence.register(
             METRICS_FILE,
             take_changed=self._take_metrics_changed,
@@ -106,6 +116,13 @@ class Timers:
         )
 
     # Life.
+
+    def follow_in_group(self) -> TimerFollowing:
+        """The part of a failover group's member; before ``recover``."""
+        self.following = TimerFollowing(
+            self._store, self._table, self._intake, self._filing, self._clock
+        )
+        return self.following
 
     def recover(self, delivered: Delivered, *, is_anew: bool = False) -> None:
         """Learn the waiting messages; before the broker serves requests, for it may take long.
@@ -122,6 +139,13 @@ class Timers:
     def take_noted(self) -> list[int]:
         """The places that ``recover`` noted, perhaps with some of other topics."""
         return self._table.take_noted()
+
+    def stop(self) -> None:
+        """Another member of the group leads: nothing that was made ready is kept."""
+        self._behind = self._refused = False
+        self._forgetting.begin_anew()
+        self._held_runs = 0
+        self._asked_slot_ms = -1
 
     def follow(self, check: TimerCheck) -> None:
         """Note how far the master is; for a slave, which delivers nothing.
@@ -166,10 +190,17 @@ class Timers:
         """How far everything is finished; deletions hold it back, unless the intake needs room."""
         return self._table.advance(now_ms, past_deletions=self._intake.waits_for_room)
 
-    def recall(self, topic: bytes, unique_key: bytes, nonce: bytes, out_ms: int) -> None:
-        """A deletion has been stored: it holds from now on, however much is still to be taken."""
-        key = key_of_one(topic + b"+" + unique_key, nonce)
-        self._table.due.delete(self._table.slot_of(out_ms), key, topic)
+    def recall(
+        self, topic: bytes, unique_key: bytes, nonce: bytes, out_ms: int, *, physical_end: int
+    ) -> None:
+        """A deletion has been stored: it holds from now on, however much is still to be taken.
+
+        Its record ends at ``physical_end``.
+        """
+        recall = Recall(self._table.slot_of(out_ms), key_of_one(topic + b"+" + unique_key, nonce))
+        is_new = self._table.due.delete(*recall, topic)
+        if is_new and self.following is not None:
+            self.following.recalled(recall, physical_end)
 
     def _ask_for_next(self, near_ms: int) -> None:
         """Reading old messages must not wait for the disk: it runs on the loop's thread."""
@@ -225,8 +256,9 @@ class Timers:
     def durable_end(self) -> int:
         """The log position up to which the timer files speak for all deliveries."""
         held_from = self._intake.held_from
-        durable_end = self._filing.durable_end
-        return durable_end if held_from is None else min(held_from, durable_end)
+        known_from = None if self.following is None else self.following.known_from
+        bounds = (self._filing.durable_end, held_from, known_from)
+        return min(bound for bound in bounds if bound is not None)
 
     @property
     def pending_count(self) -> int:
@@ -299,7 +331,8 @@ class Timers:
             return 0
         slot_ms, rows = taken
         for waiting in rows:
-            self._read_ahead(slot_ms, waiting)
+            if self.following is None or not self.following.was_delivered(slot_ms, waiting):
+                self._read_ahead(slot_ms, waiting)
         return len(rows)
 
     def _read_ahead(self, slot_ms: int, waiting: Waiting) -> None:
@@ -348,6 +381,8 @@ class Timers:
         pairs = []
         for timer in due:
             if self._table.due.take_deletion(timer):
+                if self.following is not None:
+                    self.following.deleted(timer)
                 self._table.finish(timer, now_ms, was_deleted=True)
                 continue
             draft = timer.draft or self._draft_again(timer)
@@ -393,6 +428,8 @@ class Timers:
 
     def _appended(self, timers: list[DueTimer], run: AppendedRun, now_ms: int) -> None:
         physical_start = run.physical_offsets[0]
+        if self.following is not None:
+            self.following.delivered(run.physical_offsets, timers)
         for slot_ms in {self._table.finish(timer, now_ms) for timer in timers}:
             self._filing.delivered(slot_ms, physical_start, run.physical_end)
 

@@ -459,11 +459,12 @@ class Topics:
             for prepare in self.before_delete:
                 prepare()
             for topic in names:
-                on_deleted(topic, self._delete(topic, now_ms))
+                on_deleted(topic, self.withdraw(topic, now_ms))
 
         self.changes.submit(dict.fromkeys(names), now_ms, believe, done)
 
-    def _delete(self, topic: str, now_ms: int) -> bool:
+    def withdraw(self, topic: str, now_ms: int) -> bool:
+        """Have a topic's settings gone now; False if there are none."""
         if not self.table.delete(topic, now_ms):
             return False
         _log.info("deleted topic %r", topic)

@@ -165,6 +165,12 @@ class TransactionChecks:
             if room > 0 and any(map(_listens, self._producers.channels(group))):
                 room -= self._schedule.release(group, room)
 
+    def stop(self) -> None:
+        """Another member of the group leads, and asks."""
+        self._schedule = CheckSchedule(self._table.__contains__)
+        self._questions.clear()
+        self._behind = False
+
     def next_check_ms(self, half: Half) -> int:
         """The clock's time of the next check; -1 while nobody can be asked."""
         return self._schedule.next_check_ms(half)

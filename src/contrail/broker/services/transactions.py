@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from contrail.broker.services.followed_transactions import FollowedTransactions
 from contrail.broker.services.stored_records import record_at
 from contrail.broker.services.transaction_recovery import (
     OpRow,
@@ -40,7 +41,13 @@ from contrail.broker.state.transaction_records import (
 )
 from contrail.broker.state.transactions import OpenTransactions
 from contrail.clock import Clock, monotonic_ms
-from contrail.errors import MessageIllegal, RecordDamaged, RequestRejected, StoreError
+from contrail.errors import (
+    MessageIllegal,
+    RecordDamaged,
+    RequestRejected,
+    StoreError,
+    StoreReadOnly,
+)
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.topic import HALF_TOPIC, OP_HALF_TOPIC
 from contrail.protocol.codes import ResponseCode
@@ -143,6 +150,41 @@ class Transactions:
         )
         self._op_next = max(op_cursor, self._store.queue_offset_max(OP, QUEUE_ID))
         _log.info("%d transactions are open", len(self._table))
+
+    # As a member of a failover group.
+
+    def begin_following(self, followed: FollowedTransactions) -> None:
+        """Have the followed table begin where ``recover`` has ended; none is open here."""
+        followed.begin(self._table, self._ops, self._op_next)
+        self._table.assign(OpenTransactions())
+
+    def take_over(self, followed: FollowedTransactions) -> None:
+        """Go on for another leader, from what is committed."""
+        self.stop()
+        self._table.assign(followed.table)
+        self._ops, self._op_next = deque(followed.ops), followed.op_next
+
+    def stop(self) -> None:
+        """Another member leads: decisions that wait come to nothing, and no cursor is written."""
+        waiting, self.waiting = self.waiting, {}
+        self._waiting_bytes = 0
+        for decision in waiting.values():
+            decision.tell(0, StoreReadOnly("this member of the failover group leads no more"))
+        self._table.assign(OpenTransactions())
+        self.recent.clear()
+        self._marks = DurableMarks()
+        self._noted = self._held_back = None
+        self._behind = False
+
+    @property
+    def cursors(self) -> tuple[int, int] | None:
+        """The half and the op queue's cursors as all is appended; None while op records lack."""
+        return None if self._table.has_unmarked else self._cursors()
+
+    def take_cursors(self, half_cursor: int, op_cursor: int) -> None:
+        """Begin there; before ``recover``."""
+        self._offsets.keep_own(GROUP, HALF_TOPIC, QUEUE_ID, half_cursor)
+        self._offsets.keep_own(GROUP, OP_HALF_TOPIC, QUEUE_ID, op_cursor)
 
     def run(self, now_ms: int) -> None:
         """Take in stored half messages, and write down how far all are decided."""
@@ -332,10 +374,7 @@ class Transactions:
 
     def keep_cursors(self) -> None:
         """Note down how far all is decided, as far as the log is durable."""
-        half_cursor = self._table.half_cursor
-        while self._ops and self._ops[0][1] < half_cursor:
-            self._ops.popleft()
-        cursors = half_cursor, self._ops[0][0] if self._ops else self._op_next
+        cursors = self._cursors()
         if cursors != self._noted and not self._table.has_unmarked:
             self._noted = cursors
             # Even records that were only read must be durable: else offsets are given out again.
@@ -344,6 +383,12 @@ class Transactions:
         if newest is not None:
             self._offsets.keep_own(GROUP, HALF_TOPIC, QUEUE_ID, newest[1][0])
             self._offsets.keep_own(GROUP, OP_HALF_TOPIC, QUEUE_ID, newest[1][1])
+
+    def _cursors(self) -> tuple[int, int]:
+        half_cursor = self._table.half_cursor
+        while self._ops and self._ops[0][1] < half_cursor:
+            self._ops.popleft()
+        return half_cursor, self._ops[0][0] if self._ops else self._op_next
 
 
 def _committed(message: StoredMessage, half: Half, fate: Fate) -> MessageDraft | None:

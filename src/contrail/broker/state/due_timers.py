@@ -76,16 +76,33 @@ class DueTimers:
         if timer.draft is not None:
             self.bytes_held += timer.byte_count
 
-    def delete(self, slot_ms: int, key: bytes, topic: bytes) -> None:
+    def delete(self, slot_ms: int, key: bytes, topic: bytes) -> bool:
         """A message whose time is in this slot is not to be delivered, if it has not been yet.
 
-        ``topic`` is that of the deletion itself; the key may name any.
+        ``topic`` is that of the deletion itself; the key may name any. False if there is a deletion
+        of this name already.
         """
         keys = self._deletions.get(slot_ms)
         if keys is None:
             keys = self._deletions[slot_ms] = {}
             heappush(self._deletion_slots, slot_ms)
-        keys.setdefault(key, topic)
+        if key in keys:
+            return False
+        keys[key] = topic
+        return True
+
+    def undo_deletion(self, slot_ms: int, key: bytes) -> None:
+        """The deletion of this name came to nothing."""
+        keys = self._deletions.get(slot_ms)
+        if keys is not None:
+            keys.pop(key, None)
+
+    def take_all(self) -> list[DueTimer]:
+        """All messages, in no order: no slot is open any more."""
+        heap, self._heap = self._heap, []
+        self._open.clear()
+        self.bytes_held = 0
+        return heap
 
     def take_due(self, now_ms: int, count_max: int, bytes_max: int) -> list[DueTimer]:
         """The next ones that are due, deleted ones included; they are done with ``finish``."""
@@ -105,11 +122,15 @@ class DueTimers:
 
     def take_deletion(self, timer: DueTimer) -> bool:
         """Whether this message was deleted."""
-        keys = self._deletions.get(timer.out_slot_ms)
+        return self.take_deletion_of(timer.out_slot_ms, timer.key, timer.nonce)
+
+    def take_deletion_of(self, out_slot_ms: int, own_key: bytes, nonce: bytes) -> bool:
+        """Whether the message of this time, key and nonce was deleted."""
+        keys = self._deletions.get(out_slot_ms)
         if not keys:
             return False
         # Deletions of operators and of Apache's brokers are for every message with the key.
-        for key in (key_of_one(timer.key, timer.nonce), timer.key):
+        for key in (key_of_one(own_key, nonce), own_key):
             if key in keys:
                 keys[key] = None
                 return True

@@ -64,6 +64,11 @@ class RecentHalves:
         while len(self._kept) > self._count_max or self._byte_count > self._bytes_max:
             self._drop(next(iter(self._kept)))
 
+    def clear(self) -> None:
+        """Forget all: they may be cut from the log."""
+        self._kept.clear()
+        self._byte_count = 0
+
     def take(self, physical_offset: int) -> StoredMessage | None:
         """The message that was stored there, for its end; asked again, it is not here any more."""
         kept = self._kept.get(physical_offset)

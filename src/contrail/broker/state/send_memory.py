@@ -129,6 +129,16 @@ class SendMemory:
         slot = self._fill_slot(high, low, first)
         self._link(slot, older=_NONE, newer=self._oldest)
 
+    def assign(self, other: SendMemory) -> None:
+        """Be as another memory, of which nothing is shared."""
+        self.window = other.window
+        self._count = other._count
+        self._oldest, self._newest, self._free = other._oldest, other._newest, other._free
+        for mine, its in zip(self._columns(), other._columns(), strict=True):
+            mine[:] = its
+        self._buckets = other._buckets[:]
+        self._bucket_mask = other._bucket_mask
+
     def _make_room(self, now_ms: int) -> None:
         born_ms_min = now_ms - self.window.age_ms_max
         for _ in range(_DROP_COUNT_MAX):

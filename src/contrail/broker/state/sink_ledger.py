@@ -216,6 +216,21 @@ class SinkLedger:
             self.byte_count -= sink.byte_count
             self.changed = True
 
+    def assign(self, other: SinkLedger) -> None:
+        """Be as another ledger, of which nothing is shared."""
+        self.sinks = {
+            sink_id: SinkMemory(
+                sink.heard_ms,
+                sink.status,
+                dict(sink.reached),
+                sink.appended_end,
+                sink.byte_count,
+            )
+            for sink_id, sink in other.sinks.items()
+        }
+        self.entry_count, self.byte_count = other.entry_count, other.byte_count
+        self.changed = True
+
     def forget_topic(self, topic: str) -> None:
         """No queue of the topic has any row."""
         for sink in self.sinks.values():

@@ -8,6 +8,7 @@ everything below, cannot lose it.
 from __future__ import annotations
 
 from contrail.broker.state.due_timers import DueTimer, DueTimers
+from contrail.broker.state.followed_timers import FollowedTimers, Recall
 from contrail.broker.state.timer_metrics import TimerMetrics, TimerTotals
 from contrail.broker.state.timer_records import I64_MAX, TimerRecord, as_delivered, as_rolled
 from contrail.broker.state.timer_slots import (
@@ -43,6 +44,8 @@ class TimerTable:
         # The topic whose waiting records are noted, by its hash; None but during recovery.
         self._noted_hash: int | None = None
         self._noted: list[int] = []
+        # Of a member of a failover group.
+        self.followed: FollowedTimers | None = None
         self.reset(0)
 
     def reset(self, read_ms: int) -> None:
@@ -66,7 +69,8 @@ class TimerTable:
         return noted
 
     def __len__(self) -> int:
-        return len(self.slots) + len(self.due)
+        late_count = 0 if self.followed is None else len(self.followed)
+        return len(self.slots) + len(self.due) + late_count
 
     def slot_of(self, time_ms: int) -> int:
         return time_ms // self.precision_ms * self.precision_ms
@@ -76,7 +80,10 @@ class TimerTable:
     def place(self, record: TimerRecord, now_ms: int) -> FiledRow:
         """Where a message is to be filed; nothing is changed yet."""
         write_ms = self.slot_of(now_ms)
-        slot_ms, magic = self._rolled(self.slot_of(record.out_ms), write_ms)
+        # Members of a failover group decide alike when a message is rolled on.
+        is_followed = self.followed is not None
+        since_ms = self.slot_of(record.store_timestamp_ms) if is_followed else write_ms
+        slot_ms, magic = self._rolled(self.slot_of(record.out_ms), since_ms)
         if record.deletes:
             magic |= MAGIC_DELETE
         filed_ms = max(slot_ms, self.read_ms)
@@ -88,15 +95,15 @@ class TimerTable:
             filed_ms, write_ms, magic, record.physical_offset, record.record_bytes, topic_hash
         )
 
-    def _rolled(self, slot_ms: int, write_ms: int) -> tuple[int, int]:
+    def _rolled(self, slot_ms: int, since_ms: int) -> tuple[int, int]:
         """The slot to wait in, and the magic: a message too far away waits to be rolled on."""
         unit, window = self.precision_ms, self._window_slots
-        beyond_ms = slot_ms - write_ms - window * unit
+        beyond_ms = slot_ms - since_ms - window * unit
         if beyond_ms < 0:
             return slot_ms, MAGIC_DEFAULT
         # The last roll leaves time enough for the next one, as RocketMQ has it.
         wait = window // 2 if beyond_ms < window // 3 * unit else window
-        return write_ms + wait * unit, MAGIC_DEFAULT | MAGIC_ROLL
+        return since_ms + wait * unit, MAGIC_DEFAULT | MAGIC_ROLL
 
     def enqueue(self, record: TimerRecord, row: FiledRow, now_ms: int, near_ms: int) -> None:
         """Have a message wait as placed; one whose slot begins by ``near_ms`` is made ready."""
@@ -125,7 +132,10 @@ class TimerTable:
 
     def delete(self, record: TimerRecord) -> None:
         """Take a deletion in: its target is not to be delivered, wherever the two wait."""
-        self.due.delete(self.slot_of(record.out_ms), record.deleted_key, record.topic)
+        slot_ms = self.slot_of(record.out_ms)
+        self.due.delete(slot_ms, record.deleted_key, record.topic)
+        if self.followed is not None:
+            self.followed.note_deletion(Recall(slot_ms, record.deleted_key))
 
     def restore(self, row: FiledRow) -> None:
         """A row of the files: it waits where it was filed.
@@ -152,8 +162,8 @@ class TimerTable:
             MessageIllegal: it belongs nowhere.
         """
         flags = waiting.flags
-        if flags & _ROLL_AND_DELETE == FLAG_DELETE:
-            self._filed_slots.pop(waiting.physical_offset, None)
+        if self.is_deletion(waiting):
+            self.drop_row(slot_ms, waiting)
             self.delete(record)
             return
         draft = self.draft_of(record, waiting)
@@ -189,12 +199,44 @@ class TimerTable:
     def finish(self, timer: DueTimer, now_ms: int, *, was_deleted: bool = False) -> int:
         """A message is done with; returns the slot it is filed in."""
         self.due.finish(timer)
+        if was_deleted:
+            return self._filed_slots.pop(timer.physical_offset, timer.slot_ms)
+        waiting = Waiting(timer.physical_offset, timer.meta)
+        return self.finish_row(timer.slot_ms, waiting, timer.topic, now_ms)
+
+    def finish_row(self, slot_ms: int, waiting: Waiting, topic: bytes, now_ms: int) -> int:
+        """A message was delivered or rolled on; returns the slot it is filed in."""
+        self.metrics.add(topic, 1 if waiting.flags & FLAG_DELETE else -1, now_ms)
+        if not waiting.flags & FLAG_ROLL:
+            self.totals.dequeued[topic] += 1
+        return self.drop_row(slot_ms, waiting)
+
+    def drop_row(self, slot_ms: int, waiting: Waiting) -> int:
+        """A message waits no more and comes to nothing; returns the slot it is filed in."""
+        return self._filed_slots.pop(waiting.physical_offset, slot_ms)
+
+    def wait_again(self, timer: DueTimer, now_ms: int, *, was_deleted: bool) -> None:
+        """A message that was done with waits as before: the reason may be cut from the log."""
         if not was_deleted:
-            change = 1 if timer.meta & FLAG_DELETE else -1
-            self.metrics.add(timer.topic, change, now_ms)
+            self.metrics.add(timer.topic, -1 if timer.meta & FLAG_DELETE else 1, now_ms)
             if not timer.meta & FLAG_ROLL:
-                self.totals.dequeued[timer.topic] += 1
-        return self._filed_slots.pop(timer.physical_offset, timer.slot_ms)
+                self.totals.dequeued[timer.topic] -= 1
+        # At the latest there: the files have it no later than the line was then.
+        self._filed_slots[timer.physical_offset] = max(timer.slot_ms, self.read_ms)
+        self.slots.add(timer.slot_ms, timer.physical_offset, timer.meta)
+
+    def put_away(self) -> None:
+        """Messages that were made ready go back to their slots; deletions hold on."""
+        for timer in self.due.take_all():
+            self.slots.add(timer.slot_ms, timer.physical_offset, timer.meta)
+
+    def is_deletion(self, waiting: Waiting) -> bool:
+        """Whether a row deletes another message, and is not rolled on first."""
+        return waiting.flags & _ROLL_AND_DELETE == FLAG_DELETE
+
+    def take_deletion_of(self, record: TimerRecord) -> bool:
+        """Whether a waiting message was deleted."""
+        return self.due.take_deletion_of(self.slot_of(record.out_ms), record.key, record.nonce)
 
     def advance(self, now_ms: int, *, past_deletions: bool = False) -> int:
         """Move the line up to the first slot that is not finished, and return it.
@@ -211,7 +253,16 @@ class TimerTable:
 
     def finished_until(self, now_ms: int) -> int:
         """The first slot that is not finished; before the line if the clock was set back."""
-        bounds = (self.slot_of(now_ms), self.slots.slot_ms_min, self.due.slot_ms_min)
+        late_ms = None if self.followed is None else self.followed.slot_ms_min
+        return self._finished_until(now_ms, late_ms)
+
+    def messages_finished_until(self, now_ms: int) -> int:
+        """The same, as if no deletion were late."""
+        late_ms = None if self.followed is None else self.followed.message_slot_ms_min
+        return self._finished_until(now_ms, late_ms)
+
+    def _finished_until(self, now_ms: int, late_ms: int | None) -> int:
+        bounds = (self.slot_of(now_ms), self.slots.slot_ms_min, self.due.slot_ms_min, late_ms)
         return min(bound for bound in bounds if bound is not None)
 
     def forget_deletions(self, read_ms: int, now_ms: int) -> None:

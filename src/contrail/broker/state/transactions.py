@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 from contrail.broker.state.transaction_ends import TransactionEnds
@@ -37,6 +38,7 @@ class OpenTransactions:
     def __init__(self, *, fates_max: int = FATES_MAX) -> None:
         self._fates_max = fates_max
         self._open: dict[int, Half] = {}
+        self._by_place: dict[int, Half] = {}
         self._by_identity: dict[Identity, list[Half]] = {}
         self._by_sink: dict[str, set[Half]] = {}
         self._fates: dict[int, Fate] = {}
@@ -135,10 +137,15 @@ class OpenTransactions:
             self._retire(half)
             half.queue_offset, half.physical_offset = newer.queue_offset, newer.physical_offset
             half.stored_ms, half.checks = newer.stored_ms, newer.checks
-        self._open[half.queue_offset] = half
-        heapq.heappush(self._lowest, half.queue_offset)
+        self._enter(half)
         self._fresh.append(half)
         return half
+
+    def _enter(self, half: Half) -> None:
+        """The half's newest copy is known now."""
+        self._open[half.queue_offset] = half
+        self._by_place[half.physical_offset] = half
+        heapq.heappush(self._lowest, half.queue_offset)
 
     def copied(self, message: StoredMessage) -> Half | None:
         """The open transaction that a record is a later copy of."""
@@ -184,6 +191,10 @@ class OpenTransactions:
         """An open transaction with a message's identity, of a record in any topic."""
         return next(iter(self._by_identity.get(identity_of(message), ())), None)
 
+    def at_place(self, physical_offset: int) -> Half | None:
+        """The open transaction whose newest copy stands there."""
+        return self._by_place.get(physical_offset)
+
     def fate_of(self, queue_offset: int) -> Fate | None:
         """The fate of a half message, if it is still remembered."""
         return self._fates.get(queue_offset)
@@ -201,8 +212,7 @@ class OpenTransactions:
         self._retire(half)
         half.queue_offset, half.physical_offset = queue_offset, physical_offset
         half.stored_ms, half.checks = stored_ms, checks
-        self._open[queue_offset] = half
-        heapq.heappush(self._lowest, queue_offset)
+        self._enter(half)
 
     def close(self, half: Half, fate: Fate, now_ms: int | None = None) -> None:
         """The transaction has its fate, and that is in the log; ``now_ms`` if it got it now."""
@@ -222,6 +232,7 @@ class OpenTransactions:
         """The newest copy has its fate."""
         queue_offset = half.queue_offset
         del self._open[queue_offset]
+        del self._by_place[half.physical_offset]
         half.superseded.append(queue_offset)
         if queue_offset >= self.next_queue_offset:
             self._done_ahead.add(queue_offset)
@@ -261,6 +272,35 @@ class OpenTransactions:
 
     def unmarked(self, count_max: int) -> list[Mark]:
         return self._unmarked[:count_max]
+
+    def op_found(self, queue_offset: int, fate: Fate) -> None:
+        """The log has an op record for this half message."""
+        if (queue_offset, fate) in self._unmarked:
+            self._unmarked.remove((queue_offset, fate))
+        half = self._open.get(queue_offset)
+        if half is None:
+            self._remember(queue_offset, fate)
+        else:
+            self.close(half, fate)
+
+    def assign(self, other: OpenTransactions) -> None:
+        """Be as another table, of which nothing is shared; all transactions are handed out anew."""
+        copies = {half: replace(half, superseded=[*half.superseded]) for half in other}
+        self._open = {half.queue_offset: half for half in copies.values()}
+        self._by_place = {half.physical_offset: half for half in copies.values()}
+        self._by_identity = {
+            identity: [copies[half] for half in halves]
+            for identity, halves in other._by_identity.items()
+        }
+        self._by_sink = {
+            sink_id: {copies[half] for half in halves} for sink_id, halves in other._by_sink.items()
+        }
+        self._fates, self._told = dict(other._fates), deque(other._told)
+        self._done_ahead = set(other._done_ahead)
+        self._lowest = sorted(self._open)
+        self._fresh = list(copies.values())
+        self._unmarked = list(other._unmarked)
+        self.next_queue_offset = other.next_queue_offset
 
     def marked(self, count: int) -> None:
         """The first ``count`` of ``unmarked`` are in the log."""

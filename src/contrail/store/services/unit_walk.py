@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contrail.kernels.record_layout import REASON_BLANK
+from contrail.kernels.record_layout import REASON_BLANK, REASON_END
+from contrail.kernels.record_marks import marked_records
 from contrail.kernels.record_scan import check_record, scan_records
 from contrail.model.message import StoredMessage
 from contrail.model.record import decode_record
@@ -54,6 +55,20 @@ class UnitWalk:
             if any(topic in data for topic in topics):
                 yield from _messages(data, at, topics)
             at = reached
+
+    def naming_between(self, physical_start: int, physical_end: int) -> Iterator[tuple[int, int]]:
+        """The records of a stretch that speak of another one, with the place that they name.
+
+        A damaged record hides those behind it in its segment.
+        """
+        # A member that copied its log begins behind what the leader's retention removed.
+        at = max(physical_start, self._segments.physical_min)
+        while at < physical_end and (segment := self._segments.at(at)) is not None:
+            limit = min(physical_end, segment.end) - segment.start
+            position, reason, found = marked_records(segment.map, at - segment.start, limit)
+            for start, named in found:
+                yield segment.start + start, named
+            at = segment.start + position if reason == REASON_END else segment.end
 
     def _whole_records(self, start: int, limit: int) -> int:
         """Where the whole records that follow ``start`` in its segment end, up to ``limit``."""

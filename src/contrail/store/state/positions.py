@@ -26,6 +26,7 @@ class Positions:
         "commit_limit",
         "committed_end",
         "cut_count",
+        "derive_limit",
         "flushed_end",
         "in_group",
         "physical_end",
@@ -43,6 +44,8 @@ class Positions:
         self.flushed_end = physical_end
         self.commit_limit = NO_LIMIT
         self.replicated_end = NO_LIMIT
+        # A record that changes how those behind it are derived, and is not carried out yet.
+        self.derive_limit = NO_LIMIT
         # How often the log of a group's member was cut: a sync that began before the last cut says
         # nothing of the bytes written since.
         self.cut_count = 0
@@ -56,7 +59,8 @@ class Positions:
     def visible_end(self) -> int:
         """Flushed bytes under SYNC_FLUSH, those in the file under ASYNC_FLUSH."""
         end = self.flushed_end if self._syncs_before_ack else self.committed_end
-        return end if end < self.commit_limit else self.commit_limit
+        limit = self.commit_limit if self.commit_limit < self.derive_limit else self.derive_limit
+        return end if end < limit else limit
 
     @property
     def acknowledged_end(self) -> int:
