@@ -209,7 +209,7 @@ ROUTES = (
         query=GroupQuery,
         answer=GroupPage,
         role=Role.VIEWER,
-        problems=(HTTPStatus.SERVICE_UNAVAILABLE),
+        problems=(HTTPStatus.SERVICE_UNAVAILABLE,),
     ),
     Route(
         method="GET",
