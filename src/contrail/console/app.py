@@ -65,7 +65,8 @@ from contrail.insight.changes.planned import Hands
 _log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 64 << 10
-_HEADER_BYTES_MAX = 32 << 10
+# A place in a search names all queues of a topic: see api/messages.py.
+_HEADER_BYTES_MAX = 64 << 10
 _CONNECTIONS_MAX = 500
 _KEEP_ALIVE_S = 75
 _STOP_S = 3

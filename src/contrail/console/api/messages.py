@@ -26,7 +26,8 @@ SCAN_MAX = 2_000
 _QUEUE_PATTERN = r"^[^:]{1,255}:[0-9]{1,5}$"
 _STORIES_KEY_MAX = 64
 # A queue's name and offset each, for as many queues as a topic may sensibly have.
-_PLACE_CHARACTERS_MAX = 60_000
+# Each character takes three in an address, which has up to 64 KiB.
+_PLACE_CHARACTERS_MAX = 16_000
 
 
 class BrowseQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,7 +35,9 @@ class BrowseQuery(msgspec.Struct, forbid_unknown_fields=True):
 
     queue: Annotated[str, msgspec.Meta(pattern=_QUEUE_PATTERN)] | None = None
     until_ms: Annotated[int, msgspec.Meta(ge=0, le=(1 << 53))] | None = None
-    place: Annotated[str, msgspec.Meta(max_length=_PLACE_CHARACTERS_MAX)] | None = None
+    place: (
+        Annotated[str, msgspec.Meta(max_length=_PLACE_CHARACTERS_MAX, pattern=r"^[ -~]*$")] | None
+    ) = None
     tags: Annotated[str, msgspec.Meta(max_length=1024)] = ""
     key: Annotated[str, msgspec.Meta(max_length=255)] = ""
     text: Annotated[str, msgspec.Meta(max_length=255)] = ""
