@@ -100,6 +100,7 @@ def return_message(
 ) -> None:
     """Take a popped message from its consumer: another member gets it now."""
     with open_admin(namesrv, ctx) as admin:
+        require_group(admin, group)
         agree(
             [f"let others of group {group} have {handle}"],
             yes=yes, dry_run=dry_run, as_json=as_json,
@@ -119,6 +120,7 @@ def ack_message(
 ) -> None:
     """Acknowledge a popped message for its consumer: it does not come again."""
     with open_admin(namesrv, ctx) as admin:
+        require_group(admin, group)
         agree(
             [f"acknowledge {handle} for group {group}"],
             yes=yes, dry_run=dry_run, as_json=as_json,
