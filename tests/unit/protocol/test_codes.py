@@ -16,7 +16,7 @@ from contrail.protocol.codes import (
 @pytest.mark.proves("wire.frames.codes-by-class")
 def test_every_request_code_has_exactly_one_class() -> None:
     assert set(CODE_CLASSES) == set(RequestCode)
-    assert len(RequestCode) == 180
+    assert len(RequestCode) == 183
 
 
 @pytest.mark.proves("wire.frames.codes-by-name")
