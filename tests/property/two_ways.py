@@ -104,7 +104,7 @@ class Way:
         held.arrived = self._arrivals.extend  # type: ignore[method-assign]
         # A short hold ends when time passes here, and not by the machine's time.
         held._loop = _NoTimers(loop)
-        for service in (broker.kinds.transactions, broker.kinds._checks):
+        for service in (broker.kinds.transactions, broker.kinds.checks):
             service._work_ms_max = _PATIENCE_MS
         self._watch()
 
