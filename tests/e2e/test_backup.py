@@ -22,8 +22,8 @@ BEFORE_COUNT = 500
 
 
 def recipe() -> tuple[str, str]:
-    """The page's commands: to copy, and to check."""
-    copying, checking = re.findall(
+    """The page's first commands: to copy, and to check. Those behind are for failover groups."""
+    copying, checking, *_ = re.findall(
         r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S
     )
     return copying, checking

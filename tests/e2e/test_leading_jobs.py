@@ -39,6 +39,8 @@ LEADING = {
     "timers",
     "pop",
     "pops that end",
+    "notifications that end",
+    "queues popped in order",
     "transactions",
     "transaction checks",
     "sinks",
