@@ -692,8 +692,8 @@ ADMIN_SPECS = (
     Spec(NAMESRV, 313, valid_count=2),
 )
 
-# Parts of pop, and access control, each by a code alone.
-_LATER_CODES = (3001, 200052, 200054)
+# Filter servers, and access control while it is off; pops have a comparison of their own.
+_LATER_CODES = (301, 302, 3001)
 LATER_SPECS = tuple(Spec(BROKER, code, valid_count=1) for code in _LATER_CODES)
 
 SPECS = CLIENT_SPECS + REGISTRATION_SPECS + SHARED_SPECS + ADMIN_SPECS
